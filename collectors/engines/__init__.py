@@ -1,0 +1,1 @@
+"""One module per inference engine: what its HTTP surface says."""

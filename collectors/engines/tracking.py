@@ -1,0 +1,71 @@
+"""The engines of one host over time: who is there, what to ask, what they said last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpumon.collectors.engines.contract import EngineReader, Site
+from gpumon.collectors.payload import Request
+from gpumon.collectors.wire import Answer, WatchedProcess
+from gpumon.inventory import EngineConfig
+from gpumon.snapshot import Engine
+
+__all__ = ["EngineTracker"]
+
+
+class EngineTracker:
+    """Holds the newest answers and engines of one host; lives across reconnections."""
+
+    def __init__(
+        self, engines: Sequence[EngineReader], configured: Sequence[EngineConfig] = ()
+    ) -> None:
+        self._readers = {reader.kind: reader for reader in engines}
+        self._configured = tuple(configured)
+        self._answers: dict[str, Answer] = {}
+        self._engines: dict[str, Engine] = {}
+        self._boot_monotonic_s = 0.0
+
+    def update(
+        self,
+        processes: Sequence[WatchedProcess],
+        answers: Sequence[Answer],
+        monotonic_s: float,
+    ) -> tuple[tuple[Engine, ...], tuple[Request, ...]]:
+        """Take one sample in; return the engines now and what to ask from now on."""
+        if monotonic_s < self._boot_monotonic_s:
+            # The host was restarted: nothing said before holds any more.
+            self._answers.clear()
+            self._engines.clear()
+        self._boot_monotonic_s = monotonic_s
+        for answer in answers:
+            self._take(answer)
+        engines: dict[str, Engine] = {}
+        requests: list[Request] = []
+        for reader in self._readers.values():
+            for site in reader.find(processes, self._configured):
+                if site.key in engines:
+                    continue
+                own = self._answers_of(site)
+                before = self._engines.get(site.key)
+                engines[site.key] = reader.read(site, processes, own, before, monotonic_s)
+                requests.extend(reader.requests(site, processes, own))
+        self._engines = engines
+        asked = {request.id for request in requests}
+        # An answer to a question no longer asked must not be taken for a fresh one later.
+        self._answers = {name: said for name, said in self._answers.items() if name in asked}
+        return tuple(engines.values()), tuple(requests)
+
+    def _take(self, answer: Answer) -> None:
+        known = self._answers.get(answer.id)
+        if answer.same:
+            if known is not None:
+                self._answers[answer.id] = replace(
+                    known, monotonic_s=answer.monotonic_s, elapsed_ms=answer.elapsed_ms
+                )
+            return
+        self._answers[answer.id] = answer
+
+    def _answers_of(self, site: Site) -> dict[str, Answer]:
+        start = f"{site.key} "
+        return {name: said for name, said in self._answers.items() if name.startswith(start)}

@@ -1,0 +1,103 @@
+"""Context shifts, rates and activity, from ``/slots`` as a real runner answered."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.collectors.engines.llama_slots import read_slots
+from gpumon.context import compare_slots
+from gpumon.snapshot import Slot, SlotActivity
+
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "ollama" / "slots-over-time"
+
+
+def follow(name: str, every: int = 1) -> list[Slot]:
+    """The first slot over a recording, as gpumon would see it at that pace."""
+    samples: list[dict[str, Any]] = json.loads((RECORDINGS / name).read_text())["samples"][::every]
+    seen: list[Slot] = []
+    before: tuple[Slot, ...] | None = None
+    for number, sample in enumerate(samples):
+        slots = read_slots(sample["slots"])
+        assert slots is not None
+        elapsed = sample["t"] - samples[number - 1]["t"] if number else None
+        before = compare_slots(before, slots, elapsed)
+        seen.append(before[0])
+    return seen
+
+
+@pytest.mark.parametrize("every", [1, 2, 4, 7])
+def test_both_shifts_of_a_recording_are_seen_at_any_pace(every: int) -> None:
+    seen = follow("shift-gemma3-256.json", every)
+    # Two shifts between two readings look like one; none is invented.
+    assert 1 <= seen[-1].context_shifts <= 2
+    if every <= 2:
+        assert seen[-1].context_shifts == 2
+    assert all(a.context_shifts <= b.context_shifts for a, b in pairwise(seen))
+
+
+def test_the_decode_rate_is_the_recorded_one() -> None:
+    rates = [
+        slot.decode_tokens_per_s
+        for slot in follow("shift-gemma3-256.json")
+        if slot.activity is SlotActivity.DECODE
+    ]
+    known = [rate for rate in rates if rate is not None]
+    # The engine itself counted 500 tokens in 6.887 s = 72.6 tok/s.
+    assert 0.9 * 72.6 < sum(known) / len(known) < 1.1 * 72.6
+
+
+def test_a_prefill_is_no_decode_and_no_shift() -> None:
+    seen = follow("prefill-gemma3-4096.json")
+    assert seen[-1].context_shifts == 0
+    prefills = [slot for slot in seen if slot.activity is SlotActivity.PREFILL]
+    assert len(prefills) > 30
+    assert all(not slot.decode_tokens_per_s for slot in prefills)
+    assert sum(slot.prefill_tokens_per_s or 0 for slot in prefills) > 0
+
+
+def test_an_idle_slot_decodes_nothing_and_keeps_its_tokens() -> None:
+    last = follow("shift-gemma3-256.json")[-1]
+    assert (last.activity, last.decode_tokens_per_s, last.used_tokens) == (
+        SlotActivity.IDLE,
+        0.0,
+        255,
+    )
+
+
+def slot(task: int, used: int, decoded: int, processing: bool = True) -> Slot:
+    return Slot(0, 256, used, decoded, 6, processing, task)
+
+
+def test_a_first_reading_has_no_rate() -> None:
+    (first,) = compare_slots(None, (slot(1, 10, 5),), None)
+    assert first.decode_tokens_per_s is None
+    assert first.activity is SlotActivity.DECODE
+
+
+def test_a_new_task_counts_from_0() -> None:
+    before = compare_slots(None, (slot(1, 200, 150),), None)
+    (after,) = compare_slots(before, (slot(2, 30, 20),), 2.0)
+    assert after.decode_tokens_per_s == 10.0
+    assert after.context_shifts == 0, "another task with fewer tokens is no shift"
+
+
+def test_a_restart_gives_no_negative_rate() -> None:
+    before = compare_slots(None, (slot(1, 200, 150),), None)
+    (after,) = compare_slots(before, (slot(1, 12, 2),), 2.0)
+    assert after.decode_tokens_per_s is None
+    assert after.context_shifts == 0
+
+
+def test_a_shift_hidden_by_regrowth_is_seen() -> None:
+    before = compare_slots(None, (slot(1, 200, 150),), None)
+    (after,) = compare_slots(before, (slot(1, 220, 270),), 2.0)
+    assert after.context_shifts == 1
+
+
+def test_what_is_not_told_is_unknown() -> None:
+    (after,) = compare_slots(None, (Slot(0),), 2.0)
+    assert after.activity is None
+    assert after.decode_tokens_per_s is None
