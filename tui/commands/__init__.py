@@ -1,0 +1,1 @@
+"""One module per command of gpumon, loaded only when it is run."""

@@ -1,0 +1,169 @@
+"""The command line: every command, option and help text. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpumon import __version__
+
+__all__ = ["COMMANDS", "build_parser", "split_command"]
+
+#: command -> what it does, in the order of the help
+COMMANDS: dict[str, str] = {
+    "run": "watch hosts on screen (what gpumon does without a command)",
+    "collect": "collect into the database without a screen, for systemd or tmux",
+    "snapshot": "read every host once and print it",
+    "export": "write what was recorded as CSV or JSON lines",
+    "config": "make, find or check the configuration",
+    "completion": "print completions for bash, zsh or fish",
+}
+_TAKE_VALUE = frozenset({"--db", "--config", "--interval", "--theme"})
+_DESCRIPTION = """\
+Watch GPU servers that serve language models: this machine, the hosts of the config, or
+the hosts named here. Hosts are read over SSH; nothing is installed or changed on them."""
+_EPILOG = """\
+HOST is a name from the config, an alias of ~/.ssh/config, user@host, host:port or [v6]:port.
+
+exit status: 0 done, 1 a host did not answer, 2 wrong usage or config, 3 database
+trouble, 130 interrupted"""
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not 0.5 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be from 0.5 to 3600 seconds")
+    return seconds
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("options of every command (before or after it)")
+    group.add_argument("--config", metavar="FILE", help="another config file")
+    group.add_argument("--db", metavar="FILE", help="another database")
+    group.add_argument(
+        "--interval", metavar="SECONDS", type=_interval, help="time between samples (default 2)"
+    )
+    group.add_argument(
+        "--theme", metavar="NAME", help="dark, light, ansi-dark or ansi-light; else by the terminal"
+    )
+    group.add_argument(
+        "--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text"
+    )
+    group.add_argument("--debug", action="store_true", help="show tracebacks, log more")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help="what to watch instead")
+
+
+def _add_collect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help="what to collect from instead")
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help="what to read instead")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--table", action="store_true", help="a table (the default)")
+    form.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_interval,
+        default=20.0,
+        help="give a host up after this (default 20)",
+    )
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--table",
+        required=True,
+        choices=("gpu", "model", "process", "host"),
+        help="what each row is about",
+    )
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h", help="30m, 24h, 7d or an ISO date (default 24h)"
+    )
+    parser.add_argument("--until", metavar="TIME", help="the same (default now)")
+    parser.add_argument(
+        "--host", metavar="HOST", action="append", help="only this host; may be repeated"
+    )
+    parser.add_argument(
+        "--format", choices=("csv", "jsonl"), help="default: by the file's ending, else csv"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="-", help="default: - (standard output)"
+    )
+    parser.add_argument("--force", action="store_true", help="write over an existing FILE")
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("init", "path", "validate"),
+        help="init writes a commented file, path says where it is looked for, validate checks it",
+    )
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+_ADD = {
+    "run": _add_run,
+    "collect": _add_collect,
+    "snapshot": _add_snapshot,
+    "export": _add_export,
+    "config": _add_config,
+    "completion": _add_completion,
+}
+
+
+def split_command(arguments: list[str]) -> tuple[str, list[str]]:
+    """The command and all other words; ``run`` where the first plain word is no command."""
+    skip = False
+    for position, word in enumerate(arguments):
+        if skip:
+            skip = False
+        elif word == "--":
+            break
+        elif word in _TAKE_VALUE:
+            skip = True
+        elif not word.startswith("-"):
+            if word in COMMANDS:
+                return word, arguments[:position] + arguments[position + 1 :]
+            break
+    return "run", arguments
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of one command, or with None one of all (for help and completions)."""
+    if command is not None and command != "run":
+        parser = argparse.ArgumentParser(
+            prog=f"gpumon {command}",
+            description=f"{COMMANDS[command][:1].upper()}{COMMANDS[command][1:]}.",
+        )
+        _ADD[command](parser)
+        _add_common(parser)
+        return parser
+    commands = "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="gpumon",
+        usage="gpumon [COMMAND] [options] [HOST ...]",
+        description=_DESCRIPTION,
+        epilog=f"commands:\n{commands}\n\n{_EPILOG}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
+    _add_common(parser)
+    if command == "run":
+        _add_run(parser)
+        return parser
+    children = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        child = children.add_parser(name, help=text, description=text)
+        _ADD[name](child)
+        _add_common(child)
+    return parser
