@@ -1,0 +1,1 @@
+"""Talks to hosts. Knows no screen and no database."""
