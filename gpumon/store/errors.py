@@ -1,0 +1,93 @@
+"""What can keep the database from being used, by cause.
+
+::
+
+    StoreError
+    ├── Locked      another gpumon writes
+    ├── Corrupt     the file is damaged, or no database
+    ├── TooNew      written by a newer gpumon
+    ├── Full        no space left
+    └── Unwritable  no permission, read-only, or no folder
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from gpumon.errors import GpumonError
+
+__all__ = ["Corrupt", "Full", "Locked", "StoreError", "TooNew", "Unwritable", "explain"]
+
+
+class StoreError(GpumonError):
+    """The database can't be used."""
+
+    exit_code = 3
+
+
+class Locked(StoreError):
+    """Another process holds the lock; ``pid`` is its number where it can be told."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        who = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"{path}: {who} collects into it already",
+            "gpumon shows what that one collects; or name another file with --db",
+        )
+        self.pid = pid
+
+
+class Corrupt(StoreError):
+    """The file is damaged; nothing in it was changed."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        aside = path.with_name(f"{path.name}.damaged")
+        super().__init__(
+            f"{path}: the database is damaged ({reason}); it was left as it is",
+            f"mv {path} {aside}  # a new one is made; try: sqlite3 {aside} .recover",
+        )
+
+
+class TooNew(StoreError):
+    """A newer gpumon wrote it; it was left as it is."""
+
+    def __init__(self, path: Path, version: int, known: int) -> None:
+        super().__init__(
+            f"{path}: schema {version} is of a newer gpumon; this one knows up to {known}",
+            "update gpumon, or name another file with --db",
+        )
+
+
+class Full(StoreError):
+    """No space is left on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: the disk is full", f"make room: df -h {path.parent}")
+
+
+class Unwritable(StoreError):
+    """The file or its folder can't be made or written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}", "name another file with --db")
+
+
+def explain(path: Path, error: Exception) -> StoreError:
+    """The cause of an error of SQLite or of the system."""
+    if isinstance(error, StoreError):
+        return error
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if isinstance(code, int) else None
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(path, text)
+    if primary == sqlite3.SQLITE_FULL:
+        return Full(path)
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(f"{path}: locked by another program", "end the program that holds it")
+    if isinstance(error, OSError):
+        return Unwritable(path, error.strerror or text)
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return Unwritable(path, text)
+    return StoreError(f"{path}: {text}")

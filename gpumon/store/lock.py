@@ -1,0 +1,67 @@
+"""One writer: an advisory lock beside the database, with the holder's pid in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from gpumon.store.errors import Locked, Unwritable
+
+__all__ = ["WriterLock", "lock_path", "read_owner"]
+
+
+def lock_path(database: Path) -> Path:
+    """The lock's file."""
+    return database.with_name(f"{database.name}.lock")
+
+
+class WriterLock:
+    """Held until ``release`` or the end of the process, also by kill -9."""
+
+    def __init__(self, database: Path) -> None:
+        """Take it. Raises ``Locked`` and ``Unwritable``."""
+        path = lock_path(database)
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unwritable(path, error.strerror or str(error)) from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise Locked(database, _read_pid(path)) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Give it back. The file stays: removing it would race with another's taking."""
+        os.close(self._descriptor)
+
+
+def _read_pid(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def read_owner(database: Path) -> int | None:
+    """Pid of the process that holds the lock; None where nobody does.
+
+    The lock itself is asked, not the pid, which may be another process's by now.
+    """
+    path = lock_path(database)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read_pid(path) or 0
+    else:
+        return None
+    finally:
+        os.close(descriptor)

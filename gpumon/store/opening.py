@@ -1,0 +1,116 @@
+"""Opening the database file: safely, privately, and by its cause where it can't be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from gpumon.store.errors import Corrupt, StoreError, TooNew, Unwritable, explain
+from gpumon.store.filesystem import is_networked
+from gpumon.store.schema import VERSION, migrations, read_version
+
+__all__ = ["connect_reader", "connect_writer"]
+
+#: The write-ahead log is cut back to this after a checkpoint.
+_LOG_BYTES = 64 * 1024 * 1024
+_BUSY_S = 2.0
+
+
+def _make_private(path: Path) -> None:
+    """Make folder and file readable by their owner only, before SQLite writes into them."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if path.stat().st_mode & 0o077 and path.stat().st_uid == os.getuid():
+            path.chmod(0o600)
+    except OSError as error:
+        raise Unwritable(path, error.strerror or str(error)) from None
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Open for writing, with the newest schema. Raises a ``StoreError``.
+
+    The connection may be used by one thread at a time.
+    """
+    _make_private(path)
+    networked = is_networked(path.parent)
+    try:
+        connection = sqlite3.connect(
+            path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+    except (sqlite3.Error, OSError) as error:
+        raise explain(path, error) from None
+    try:
+        _prepare(connection, path, networked=networked)
+    except (sqlite3.Error, OSError) as error:
+        connection.close()
+        raise explain(path, error) from None
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, networked: bool) -> None:
+    version = read_version(connection)
+    if version > VERSION:
+        raise TooNew(path, version, VERSION)
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if version == 0 and tables:
+        raise Corrupt(path, "it holds another program's tables")
+    if not tables:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if networked:
+        # No shared memory there: a rollback journal, and this process alone.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = TRUNCATE")
+        connection.execute("PRAGMA synchronous = FULL")
+    else:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+    if version:
+        problem = (
+            connection.execute("PRAGMA quick_check(1)").fetchone()[0] if _is_small(path) else "ok"
+        )
+        if problem != "ok":
+            raise Corrupt(path, str(problem).splitlines()[0][:100])
+    if version < VERSION:
+        from sqlite_utils import Database
+
+        migrations().apply(Database(connection))
+
+
+def _is_small(path: Path) -> bool:
+    """True where a check of the whole file takes a moment only."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size < 8 * 1024 * 1024
+    return False
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open read-only. Raises a ``StoreError``."""
+    if not path.exists():
+        raise StoreError(f"{path}: nothing was recorded there yet", "run gpumon or gpumon collect")
+    try:
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro",
+            uri=True,
+            timeout=_BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        version = read_version(connection)
+    except (sqlite3.Error, OSError) as error:
+        raise explain(path, error) from None
+    if version > VERSION:
+        connection.close()
+        raise TooNew(path, version, VERSION)
+    if version == 0:
+        connection.close()
+        raise StoreError(f"{path}: nothing was recorded there yet", "run gpumon or gpumon collect")
+    return connection

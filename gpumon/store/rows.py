@@ -1,0 +1,153 @@
+"""From views to rows. Knows the dimension tables; does no commit of its own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpumon.codec import encode_view
+from gpumon.metrics import metrics_of
+from gpumon.snapshot import Engine, Gpu, GpuProcess, HostView, Model
+from gpumon.store.schema import MOST_SERIES, PROCESS_BITS, SERIES_BITS, sample_columns
+
+__all__ = ["Batch", "Dimensions", "insert_statement"]
+
+_LOW_BITS = (1 << PROCESS_BITS) - 1
+#: Text of a host in a dimension table; a longer one names nothing better.
+_LONGEST_TEXT = 1000
+
+
+def insert_statement(table: str) -> str:
+    """The insert of one sample; a second sample of the same second replaces the first."""
+    names = ["id", *(["process"] if table == "process" else []), *sample_columns(table)]
+    marks = ", ".join("?" * len(names))
+    return f"INSERT OR REPLACE INTO {table}_sample ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of one transaction."""
+
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    latest: list[tuple[int, float, bytes]] = field(default_factory=list)
+
+    def add(self, table: str, row: tuple[Any, ...]) -> None:
+        """Add one sample."""
+        self.rows.setdefault(table, []).append(row)
+
+
+class Dimensions:
+    """Numbers for hosts, cards, models and processes, made as they appear."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def forget(self) -> None:
+        """Ask the database again: a transaction that made numbers was rolled back."""
+        self._known.clear()
+
+    def add_view(self, view: HostView, batch: Batch, *, processes: bool, latest: bool) -> None:
+        """Add all rows of a view to a batch."""
+        at = view.snapshot.received_at if view.snapshot else view.status.since
+        second = int(at)
+        host = self._host(view, second)
+        self._add(batch, "host", second, host, view)
+        snapshot = view.snapshot
+        if snapshot is not None:
+            for gpu in snapshot.gpus:
+                self._add(batch, "gpu", second, self._gpu(host, gpu, second), gpu)
+            for engine in snapshot.engines:
+                for model in engine.models:
+                    number = self._model(host, engine, model, second)
+                    self._add(batch, "model", second, number, model)
+            for process in (snapshot.processes or ()) if processes else ():
+                self._add_process(batch, second, self._process(host, process, second), process)
+        if latest:
+            text = json.dumps(encode_view(view), separators=(",", ":"), allow_nan=False)
+            batch.latest.append((host, at, zlib.compress(text.encode(), 1)))
+
+    def _add(self, batch: Batch, table: str, second: int, number: int, record: object) -> None:
+        if number >= MOST_SERIES:
+            return
+        values = tuple(metric.encode(record) for metric in metrics_of(table))
+        batch.add(table, (second << SERIES_BITS | number, *values))
+
+    def _add_process(self, batch: Batch, second: int, number: int, process: GpuProcess) -> None:
+        values = tuple(metric.encode(process) for metric in metrics_of("process"))
+        batch.add("process", (second << PROCESS_BITS | number & _LOW_BITS, number, *values))
+
+    def _host(self, view: HostView, second: int) -> int:
+        return self._number(
+            "host", {"name": view.host}, {"address": view.address, "first_seen": second}
+        )
+
+    def _gpu(self, host: int, gpu: Gpu, second: int) -> int:
+        return self._number(
+            "gpu",
+            {"host": host, "uuid": gpu.uuid},
+            {
+                "pci": gpu.pci_id,
+                "name": gpu.name,
+                "number": gpu.index,
+                "parent_uuid": gpu.parent_uuid,
+                "first_seen": second,
+            },
+        )
+
+    def _model(self, host: int, engine: Engine, model: Model, second: int) -> int:
+        return self._number(
+            "model",
+            {
+                "host": host,
+                "engine": engine.kind,
+                "port": engine.port or 0,
+                "name": model.name,
+                "digest": model.digest or "",
+            },
+            {"quantization": model.quantization, "first_seen": second},
+        )
+
+    def _process(self, host: int, process: GpuProcess, second: int) -> int:
+        return self._number(
+            "process",
+            {
+                "host": host,
+                "pid": process.pid,
+                "start_ticks": process.start_ticks or 0,
+                "gpu_uuid": process.gpu_uuid,
+            },
+            {
+                "user": process.user,
+                "name": process.name,
+                "command": process.command,
+                "container": process.container,
+                "first_seen": second,
+            },
+        )
+
+    def _number(self, table: str, key: dict[str, Any], more: dict[str, Any]) -> int:
+        key = {name: _clean(value) for name, value in key.items()}
+        known = self._known.get((table, *key.values()))
+        if known is not None:
+            return known
+        where = " AND ".join(f"{name} = ?" for name in key)
+        query = f"SELECT id FROM {table} WHERE {where}"  # noqa: S608
+        row = self._connection.execute(query, tuple(key.values())).fetchone()
+        if row is None:
+            values = key | {name: _clean(value) for name, value in more.items()}
+            names, marks = ", ".join(values), ", ".join("?" * len(values))
+            insert = f"INSERT INTO {table} ({names}) VALUES ({marks}) RETURNING id"  # noqa: S608
+            row = self._connection.execute(insert, tuple(values.values())).fetchone()
+        self._known[(table, *key.values())] = int(row[0])
+        return int(row[0])
+
+
+def _clean(value: Any) -> Any:
+    """SQLite's text is UTF-8: what a host sent as half a character would not go in."""
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+    return value

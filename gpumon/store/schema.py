@@ -1,0 +1,130 @@
+"""The tables, made from the metrics, and the steps that lead to them.
+
+Samples are keyed by time first: ``id = second << 12 | series``. Keyed by series first, each
+commit would dirty one page per series and write thirty times as much. Measures are whole
+numbers (see ``Metric.scale``), NULL = unknown. Processes come and go without end, so their
+rows have ``id = second << 16 | number & 0xffff`` and name their process beside it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpumon.metrics import Metric, metrics_of
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+    from sqlite_utils.migrations import Migrations
+
+__all__ = [
+    "MOST_SERIES",
+    "PROCESS_BITS",
+    "ROLLUPS",
+    "SERIES_BITS",
+    "VERSION",
+    "first_id",
+    "migrations",
+    "read_version",
+    "sample_columns",
+    "second_of",
+]
+
+SERIES_BITS = 12
+MOST_SERIES = 1 << SERIES_BITS
+PROCESS_BITS = 16
+#: seconds in a bucket of each table of means
+ROLLUPS = {"10s": 10, "1m": 60, "10m": 600}
+#: the newest schema this gpumon knows
+VERSION = 1
+
+_DIMENSIONS = """
+CREATE TABLE host (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, address TEXT, first_seen INTEGER NOT NULL
+) STRICT;
+CREATE TABLE gpu (
+    id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES host, uuid TEXT NOT NULL,
+    pci TEXT, name TEXT, number INTEGER, parent_uuid TEXT, first_seen INTEGER NOT NULL,
+    UNIQUE (host, uuid)
+) STRICT;
+CREATE TABLE model (
+    id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES host, engine TEXT NOT NULL,
+    port INTEGER NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL, quantization TEXT,
+    first_seen INTEGER NOT NULL, UNIQUE (host, engine, port, name, digest)
+) STRICT;
+CREATE TABLE process (
+    id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES host, pid INTEGER NOT NULL,
+    start_ticks INTEGER NOT NULL, gpu_uuid TEXT NOT NULL, user TEXT, name TEXT, command TEXT,
+    container TEXT, first_seen INTEGER NOT NULL,
+    UNIQUE (host, pid, start_ticks, gpu_uuid)
+) STRICT;
+CREATE TABLE latest (
+    host INTEGER PRIMARY KEY REFERENCES host, at REAL NOT NULL, view BLOB NOT NULL
+) STRICT;
+"""
+
+
+def sample_columns(table: str) -> tuple[str, ...]:
+    """The measures of a sample table, in order."""
+    return tuple(metric.name for metric in metrics_of(table))
+
+
+def first_id(table: str, second: int) -> int:
+    """The smallest key of a second."""
+    return second << (PROCESS_BITS if table == "process" else SERIES_BITS)
+
+
+def second_of(table: str, key: int) -> int:
+    """The second of a key."""
+    return key >> (PROCESS_BITS if table == "process" else SERIES_BITS)
+
+
+def _create_samples(table: str) -> str:
+    columns = ", ".join(f"{name} INTEGER" for name in sample_columns(table))
+    link = "process INTEGER NOT NULL, " if table == "process" else ""
+    return f"CREATE TABLE {table}_sample (id INTEGER PRIMARY KEY, {link}{columns}) STRICT"
+
+
+def _rollup_columns(metric: Metric) -> str:
+    name = metric.name
+    return f"{name}_min INTEGER, {name}_mean REAL, {name}_max INTEGER, {name}_known INTEGER"
+
+
+def _create_rollup(table: str, step: str) -> str:
+    columns = ", ".join(
+        _rollup_columns(metric) for metric in metrics_of(table) if metric.kind == "gauge"
+    )
+    return (
+        f"CREATE TABLE {table}_{step} (series INTEGER NOT NULL, bucket INTEGER NOT NULL, "
+        f"{columns}, PRIMARY KEY (series, bucket)) STRICT, WITHOUT ROWID"
+    )
+
+
+def _make_first_schema(db: Database) -> None:
+    statements = [part for part in _DIMENSIONS.split(";") if part.strip()]
+    statements += [_create_samples(table) for table in ("gpu", "host", "model", "process")]
+    statements += [
+        _create_rollup(table, step) for table in ("gpu", "host", "model") for step in ROLLUPS
+    ]
+    for statement in statements:
+        db.conn.execute(statement)
+    db.conn.execute("PRAGMA user_version = 1")
+
+
+_STEPS: tuple[tuple[str, Callable[[Database], None]], ...] = (("m001_first", _make_first_schema),)
+
+
+def migrations() -> Migrations:
+    """Every step, in order; each runs once and in a transaction with its record."""
+    from sqlite_utils.migrations import Migrations
+
+    steps = Migrations("gpumon")
+    for name, step in _STEPS:
+        steps(name=name)(step)
+    return steps
+
+
+def read_version(connection: sqlite3.Connection) -> int:
+    """The schema that a database has; 0 = an empty file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -1,0 +1,86 @@
+"""``gpumon export``: recorded samples as CSV or JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from gpumon.config_file import load_config
+from gpumon.export import ExportError, export, parse_moment
+from gpumon.paths import config_path
+from gpumon.store import open_reader
+from gpumon.tui.commands.settings import choose_database
+
+__all__ = ["run"]
+
+_BAR_CELLS = 30
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the samples asked for. Raises ``ExportError`` and ``StoreError``."""
+    path = Path(options.config) if options.config else config_path()
+    inventory = load_config(path, required=bool(options.config))
+    now = time.time()
+    since = parse_moment(options.since, now)
+    until = parse_moment(options.until, now) if options.until else int(now) + 1
+    if until <= since:
+        raise ExportError("--until is not after --since", "swap them")
+    reader = open_reader(choose_database(options, inventory))
+    form = options.format or ("jsonl" if options.output.endswith(".jsonl") else "csv")
+    progress = _show_progress if sys.stderr.isatty() and options.output != "-" else None
+    try:
+        with _open_output(options.output, force=options.force) as file:
+            rows = export(
+                reader,
+                options.table,
+                file,
+                since=since,
+                until=until,
+                hosts=options.host or (),
+                form=form,
+                on_progress=progress,
+            )
+    finally:
+        reader.close()
+        if progress:
+            print("\r\x1b[K", end="", file=sys.stderr)
+    if options.output != "-":
+        print(f"{rows} rows written to {options.output}", file=sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def _open_output(name: str, *, force: bool) -> Iterator[TextIO]:
+    """Standard output, or a file that appears only when it is whole."""
+    if name == "-":
+        with open(sys.stdout.fileno(), "w", encoding="utf-8", newline="", closefd=False) as file:
+            yield file
+        return
+    path = Path(name)
+    if path.exists() and not force:
+        raise ExportError(f"{path} exists already", "name another file, or add --force")
+    try:
+        descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise ExportError(f"{path}: {error.strerror}", "name another file") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            yield file
+        Path(part).replace(path)
+    except OSError as error:
+        raise ExportError(f"{path}: {error.strerror}", "make room, or name another file") from None
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def _show_progress(seen: int, total: int) -> None:
+    share = min(1.0, seen / total) if total else 1.0
+    bar = "#" * round(share * _BAR_CELLS)
+    print(f"\r[{bar:<{_BAR_CELLS}}] {share:4.0%} {seen} rows", end="", file=sys.stderr)
