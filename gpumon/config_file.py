@@ -122,7 +122,8 @@ def _find_lines(text: str) -> dict[tuple[str, ...], int]:
     for number, line in enumerate(text.splitlines(), start=1):
         if match := _TABLE.match(line):
             table = _split(match[1])
-            found.setdefault(table, number)
+            for end in range(1, len(table) + 1):
+                found.setdefault(table[:end], number)
         elif match := _KEY.match(line):
             found.setdefault((*table, *_split(match[1])), number)
     return found

@@ -1,0 +1,1 @@
+"""Draws and asks. Opens no socket, runs no SQL."""

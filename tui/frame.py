@@ -1,0 +1,33 @@
+"""What one tick of the screen is drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpumon.feed import FeedStatus
+from gpumon.snapshot import HostView
+
+__all__ = ["Frame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Every host as the feed had it at ``now``, and how the feed fares.
+
+    ``now`` is UTC epoch seconds. While the screen is paused the frame stays the one of
+    ``paused_at`` and only ``paused_minutes`` moves.
+    """
+
+    views: tuple[HostView, ...]
+    status: FeedStatus
+    now: float
+    paused_at: float | None = None
+    paused_minutes: int = 0
+
+    def view(self, host: str) -> HostView | None:
+        """The host of that name, None where it is no longer in the inventory."""
+        return next((view for view in self.views if view.host == host), None)
+
+    def paused(self, since: float, minutes: int) -> Frame:
+        """The same frame, held since then; ``minutes`` is what the badge says."""
+        return replace(self, paused_at=since, paused_minutes=minutes)
