@@ -221,12 +221,19 @@ def _explain_refusal(target: _Target, error: AuthenticationRefused) -> Explanati
     if error.reason and not error.tried and not error.notes:
         detail = f"permission denied for {error.user} on {error.address}: {error.reason}"
     if error.encrypted:
-        fix = shlex.join(["ssh-add", error.encrypted[0]]).replace("'~/", "~/'")
+        fix = f"ssh-add {_quote_path(error.encrypted[0])}"
         if error.agent is None:
             fix = f'eval "$(ssh-agent)" && {fix}'
     else:
         fix = target.copy_id
     return Explanation(Cause.PERMISSION_DENIED, detail, fix, True)
+
+
+def _quote_path(path: str) -> str:
+    """Quoted for a shell, which must still see a leading ``~/``."""
+    if path.startswith("~/"):
+        return "~/" + shlex.quote(path[2:])
+    return shlex.quote(path)
 
 
 def _explain_jump(target: _Target, error: JumpFailed) -> Explanation:

@@ -5,7 +5,6 @@ Every class here is raised by a transport, by ``connect.open_transport`` or by
 ``ProbeProcess.lines``; nothing of asyncssh or of the system's ``ssh`` leaks through.
 """
 
-# ruff: noqa: N818 - these are named for what happened: the class is the message
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ def _read_key_file(path: Path) -> _KeyFile:
     public = _read_public(_beside(path, ".pub"))
     try:
         data = path.read_bytes()
-        mode = path.stat().st_mode
+        stat = path.stat()
     except FileNotFoundError:
         # only the public half here: the agent may hold the other
         return _KeyFile(path, public=public, certificates=certificates)
@@ -126,9 +127,9 @@ def _read_key_file(path: Path) -> _KeyFile:
         )
     if public is None:
         public = _public_of_openssh(data)
-    if mode & 0o077:
+    if stat.st_uid == os.getuid() and stat.st_mode & 0o077:
         # ssh ignores such a file as well ("UNPROTECTED PRIVATE KEY FILE")
-        trouble = f"has permissions {mode & 0o777:04o}, too open: chmod 600"
+        trouble = f"has permissions {stat.st_mode & 0o777:04o}, too open: chmod 600"
         return _KeyFile(path, public=public, certificates=certificates, trouble=trouble)
     try:
         private = asyncssh.import_private_key(data)

@@ -43,6 +43,7 @@ _parse_memory: Callable[..., dict[str, int]] = procfs.parse_memory
 _parse_network: Callable[..., dict[str, tuple[int, int]]] = procfs.parse_network
 _network_rates: Callable[..., tuple[float, float] | None] = procfs.network_rates
 
+_UPTIME = re.compile(r"\d{1,9}(?:\.\d{1,9})?(?= |$)", re.ASCII)
 #: After these a line goes on; after anything else a command ends.
 _GOES_ON = re.compile(r"(?:\b(?:do|then|else|in)|[{(|;&]|\*\))$")
 
@@ -140,10 +141,8 @@ class SmiReader:
         if len(part) < _MOST_ROWS:
             part.append(rest)
         if tag == "U":
-            try:
-                self._uptime = float(rest.split(maxsplit=1)[0])
-            except (IndexError, ValueError):
-                self._uptime = None
+            match = _UPTIME.match(rest)
+            self._uptime = float(match.group()) if match else None
 
     def _end_round(self, rest: str) -> dict[str, Any] | None:
         """The sample of a finished round; None where the host's clock is unknown."""

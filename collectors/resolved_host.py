@@ -49,7 +49,9 @@ def _parse_jump(text: str) -> JumpSpec:
     user, at, rest = rest.rpartition("@")
     port: str | None = None
     if rest.startswith("["):
-        host, _, tail = rest[1:].partition("]")
+        host, bracket, tail = rest[1:].partition("]")
+        if not bracket:
+            raise ValueError(text)
         if tail.startswith(":"):
             port = tail[1:]
         elif tail:

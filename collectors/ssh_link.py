@@ -256,7 +256,9 @@ def _arguments(
         "canonicalize_hostname": False,
         "window": WINDOW_BYTES,
     }
-    for name in ("kex_algs", "encryption_algs", "mac_algs", "server_host_key_algs"):
+    for name in (
+        name for name in arguments if name.endswith("_algs") and arguments[name] is not None
+    ):
         if not arguments[name]:
             raise NeedsSsh(f"the config allows no {name} that asyncssh has")
     return arguments

@@ -19,6 +19,8 @@ from gpumon.collectors.transport import ByteReader, ByteWriter, ProbeProcess
 __all__ = ["SshProcessTransport"]
 
 _SSH_FAILED = 255
+#: less than a caller waits for the first line, so that ssh can say itself what is wrong
+_CONNECT_TIMEOUT_S = 8.0
 _CONNECT_PLACE_S = 12.0
 #: What a user's config could otherwise do to a probe. ControlMaster, ControlPath and
 #: ControlPersist are left as they are: a master that is open is used.
@@ -51,7 +53,7 @@ class SshProcessTransport:
         self, ssh: str, target: Sequence[str], resolved: ResolvedHost, pool: ConnectionPool
     ) -> None:
         """``target``: the arguments that name the host (``SshConfig.command``)."""
-        timeout = resolved.connect_timeout_s or 10
+        timeout = resolved.connect_timeout_s or _CONNECT_TIMEOUT_S
         options = [f"-o{key}={value}" for key, value in _OPTIONS.items()]
         self._argv = [ssh, "-T", *options, f"-oConnectTimeout={timeout:.0f}"]
         self._target = list(target)

@@ -20,7 +20,7 @@ __all__ = [
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
-class LineTooLong(TransportError):  # noqa: N818 - the name other rooms know
+class LineTooLong(TransportError):
     """The other side sent more than ``limit_bytes`` without a newline."""
 
     def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:

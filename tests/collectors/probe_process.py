@@ -27,6 +27,12 @@ def pythons() -> dict[str, str]:
     return found
 
 
+def _direct() -> dict[str, str]:
+    """This environment, with the real interpreter before any slow shim of it."""
+    folder = str(Path(sys.executable).resolve().parent)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
 class Lines:
     """A child's lines, each waited for with a limit."""
 
@@ -69,7 +75,7 @@ class RunningProbe:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=None if env is None else dict(env),
+            env=_direct() if env is None else dict(env),
         )
         self.lines = Lines(self.process)
         self.noise: list[bytes] = []

@@ -103,8 +103,8 @@ class Sshd:
             "KbdInteractiveAuthentication no",
             "PermitRootLogin prohibit-password",
             "LogLevel DEBUG1",
+            "MaxStartups 100",  # of this one the last wins
             self.extra,
-            "MaxStartups 100",
         ]
         config = self.directory / "sshd_config"
         config.write_text("\n".join(lines) + "\n")

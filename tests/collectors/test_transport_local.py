@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,20 @@ async def test_opens_ports(unused_tcp_port: int) -> None:
     with pytest.raises(ForwardRefused) as raised:
         await transport.open_connection("127.0.0.1", unused_tcp_port)
     assert not raised.value.forbidden
+
+
+def test_a_fleet_of_this_machine_alone_does_not_load_asyncssh() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from gpumon.collectors.connect import open_transport\n"
+        "from gpumon.collectors.pool import ConnectionPool\n"
+        "from gpumon.collectors import causes\n"
+        "from gpumon.inventory import HostConfig\n"
+        "asyncio.run(open_transport(HostConfig('here'), ConnectionPool()))\n"
+        "assert 'asyncssh' not in sys.modules, 'loaded'\n"
+        "assert 'cryptography' not in sys.modules, 'loaded'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 async def drain(queue: LineQueue) -> list[bytes]:

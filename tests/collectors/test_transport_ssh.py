@@ -366,6 +366,27 @@ async def test_a_server_that_accepts_and_says_nothing_times_out(client: Client) 
     await pool.close()
 
 
+async def test_a_server_that_is_full_drops_us(
+    start_sshd: Callable[..., Sshd], client: Client
+) -> None:
+    server = start_sshd(extra="MaxStartups 1:100:1")
+    client.trust(server)
+    _, first = await asyncio.open_connection(server.address, server.port)
+    wait_until(lambda: server.logged("Connection from") == 1)
+    pool = client.pool()
+    with pytest.raises(ConnectionBroken) as raised:
+        await open_transport(host(server), pool)
+    told = explain(host(server), raised.value)
+    assert (told.cause, told.blocked) == (Cause.CONNECTION_LOST, False)
+    first.close()
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(ConnectionBroken):
+                await (await open_transport(host(server), pool)).close()
+                break
+    await pool.close()
+
+
 async def test_a_server_that_speaks_something_else(client: Client) -> None:
     async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 40)

@@ -252,3 +252,37 @@ def test_bootstrap_reads_not_one_byte_too_many() -> None:
                 seqs.append(json.loads(line)["seq"])
         assert seqs == [0, 1, 2, 3]
         child.stdin.close()
+
+
+#: A process whose main thread has ended while another lives on: what a probe looks like
+#: that was killed within a driver call. System call 60 (arm64: 93) ends one thread.
+DEAD_LEADER = """
+import ctypes, platform, sys, threading, time
+libc = ctypes.CDLL(None)
+libc.prctl(15, b"gpumon-probe", 0, 0, 0)
+threading.Thread(target=time.sleep, args=(600,)).start()
+print(1, flush=True)
+libc.syscall(93 if platform.machine() == "aarch64" else 60, 0)
+"""
+
+
+def test_the_driver_is_left_alone_while_an_earlier_probe_is_stuck_in_it() -> None:
+    stuck = subprocess.Popen([sys.executable, "-c", DEAD_LEADER], stdout=subprocess.PIPE)
+    assert stuck.stdout is not None
+    try:
+        stuck.stdout.readline()
+        wait_until(lambda: is_gone(stuck.pid), 5.0)
+        with RunningProbe(interval_s=0.1, pynvml=True) as probe:
+            pid = probe.hello()["pid"]
+            record = probe.until(lambda one: one["nvml"]["state"] == "hung")
+            assert record["nvml"]["detail"] == (
+                f"an earlier probe (pid {stuck.pid}) is stuck in the driver"
+            )
+            assert record["system"]["memory_total_bytes"]
+            assert Path(f"/proc/{pid}/comm").read_text() == "gpumon-probe\n"
+            stuck.kill()
+            stuck.wait()
+            probe.until(lambda one: one["nvml"]["state"] not in ("hung", "starting"))
+    finally:
+        stuck.kill()
+        stuck.communicate()
