@@ -1,4 +1,7 @@
-"""The application: takes a frame from the feed each second and hands it to a screen."""
+"""The application: takes a frame from the feed each second and hands it to a screen.
+
+Screens that are opened later are imported later, for the first paint's sake.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 
 from gpumon.feed import Feed, FeedMode
@@ -20,13 +24,9 @@ from gpumon.inventory import Inventory
 from gpumon.text import safe
 from gpumon.tui.actions import Scope, bindings
 from gpumon.tui.frame import Frame
-from gpumon.tui.rows.details import fix_lines, record_lines, record_of
 from gpumon.tui.rows.troubles import Trouble, troubles
 from gpumon.tui.screens.base import FrameScreen
 from gpumon.tui.screens.fleet import FleetScreen
-from gpumon.tui.screens.help import HelpScreen
-from gpumon.tui.screens.host import HostScreen
-from gpumon.tui.screens.page import PageScreen
 from gpumon.tui.screens.too_small import TooSmallScreen, is_too_small
 from gpumon.tui.terminal import TerminalDriver, is_terminal_gone
 from gpumon.tui.themes import THEMES, choose_theme, defaults_for
@@ -72,6 +72,11 @@ class GpumonApp(App[None]):
         for own in THEMES:
             self.register_theme(own)
         self.theme = chosen
+        if self.native_ansi_color:
+            # Textual chose while its own theme was still set: greys, which are colours too.
+            self._filters = [
+                NoColor() if isinstance(each, Monochrome) else each for each in self._filters
+            ]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """What the stylesheet needs where a theme of Textual does not say it."""
@@ -170,10 +175,15 @@ class GpumonApp(App[None]):
 
     def open_host(self, host: str) -> None:
         """Drill down."""
+        from gpumon.tui.screens.host import HostScreen
+
         self.push_screen(HostScreen(host))
 
     def show_fix(self, host: str) -> None:
         """The page with a host's cause and the command that mends it."""
+        from gpumon.tui.rows.details import fix_lines
+        from gpumon.tui.screens.page import PageScreen
+
         view = self.frame.view(host)
         if view is None:
             return
@@ -183,6 +193,9 @@ class GpumonApp(App[None]):
 
     def show_details(self, host: str, table: str, key: str) -> None:
         """The page with every field of a row's record."""
+        from gpumon.tui.rows.details import record_lines, record_of
+        from gpumon.tui.screens.page import PageScreen
+
         view = self.frame.view(host)
         found = None if view is None else record_of(view, table, key)
         if found is not None:
@@ -212,6 +225,8 @@ class GpumonApp(App[None]):
 
     def action_help(self) -> None:
         """Open the help, or close it."""
+        from gpumon.tui.screens.help import HelpScreen
+
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
         elif not isinstance(self.screen, TooSmallScreen):

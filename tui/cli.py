@@ -2,59 +2,120 @@
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from gpumon.errors import GpumonError
 from gpumon.tui.exit_codes import ExitCode
-from gpumon.tui.options import COMMANDS, build_parser, split_command
+from gpumon.tui.options import parse_arguments
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run gpumon; returns the exit status."""
-    command, rest = split_command(list(sys.argv[1:] if arguments is None else arguments))
-    options = build_parser(command).parse_args(rest)
-    debug = options.debug or os.environ.get("GPUMON_DEBUG") == "1"
-    if command == "run":
-        _hint_at_typo(options.hosts)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments or os.environ.get("GPUMON_DEBUG") == "1"
     try:
-        module = importlib.import_module(f"gpumon.tui.commands.{command}")
-        return int(module.run(options))
+        with _ended_by_signals():
+            try:
+                return _run(arguments)
+            finally:
+                # Here, where a full disk or a closed pipe can still be told.
+                sys.stdout.flush()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone: no more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who read our output has gone: no more may be written, not even at exit.
+        _drop_output()
         return ExitCode.OK
     except GpumonError as error:
         if debug:
             raise
-        for line in str(error).splitlines():
-            print(f"gpumon: {line}", file=sys.stderr)
-        if error.fix:
-            print(f"gpumon: next: {error.fix}", file=sys.stderr)
+        _tell(error)
         return error.exit_code
+    except OSError as error:
+        if debug:
+            raise
+        _drop_output()
+        what = f"{error.filename}: " if error.filename else ""
+        _say(f"{what}{error.strerror or error}")
+        return ExitCode.USAGE
     except Exception as error:
         if debug:
             raise
+        _log_bug()
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(f"gpumon: this should not happen: {said}", file=sys.stderr)
-        print("gpumon: next: run it again with --debug, and report it", file=sys.stderr)
-        return 1
+        _say(f"this is a mistake in gpumon: {said}; run it again with --debug, and report it")
+        return ExitCode.HOST_FAILED
 
 
-def _hint_at_typo(hosts: Sequence[str]) -> None:
-    """A lone word that looks like a misspelt command may still be a host: only hint."""
-    if len(hosts) == 1:
-        near = difflib.get_close_matches(hosts[0], COMMANDS, n=1, cutoff=0.75)
-        if near:
-            said = f'gpumon: "{hosts[0]}" is taken for a host; the command is: gpumon {near[0]}'
-            print(said, file=sys.stderr)
+def _run(arguments: Sequence[str]) -> int:
+    # A terminal that can't show a character gets another one, not an error.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    options = parse_arguments(arguments)
+    if options.typo is not None:
+        from gpumon.tui.commands.typos import refuse_typo
+
+        refuse_typo(options)
+    module = importlib.import_module(f"gpumon.tui.commands.{options.command}")
+    return int(module.run(options))
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP clean up on their way out, as Ctrl-C does.
+
+    Not where they are ignored: ``nohup`` asks for that.
+    """
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {
+        number: signal.signal(number, leave)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(error: GpumonError) -> None:
+    *most, last = str(error).splitlines() or [""]
+    for line in most:
+        _say(line)
+    _say(f"{last}; {error.fix}" if error.fix else last)
+
+
+def _say(line: str) -> None:
+    from gpumon.text import safe
+
+    with contextlib.suppress(OSError):
+        print(f"gpumon: {safe(line)}", file=sys.stderr)
+
+
+def _log_bug() -> None:
+    import logging
+
+    if logging.getLogger().handlers:
+        logging.getLogger(__name__).exception("a mistake in gpumon")
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, for Python would try again at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

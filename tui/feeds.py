@@ -1,4 +1,4 @@
-"""The two feeds of the screens: hosts collected here, or read from another's database."""
+"""The feeds of the screens: hosts collected here, or read from another's database."""
 
 from __future__ import annotations
 
@@ -8,59 +8,87 @@ import importlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.errors import GpumonError
 from gpumon.feed import FeedMode, FeedStatus
-from gpumon.inventory import Inventory
+from gpumon.inventory import HostConfig, Inventory
 from gpumon.snapshot import HostState, HostStatus, HostView
+from gpumon.store import Locked, StoreError, open_reader, open_writer
 
 if TYPE_CHECKING:
     from gpumon.collectors.fleet import Fleet
-    from gpumon.store.reader import StoreReader
-    from gpumon.store.writer import StoreWriter
+    from gpumon.store import StoreReader, StoreWriter
 
 __all__ = ["LiveFeed", "SwitchingFeed", "ViewerFeed"]
 
 _log = logging.getLogger(__name__)
 #: A viewer looks this often; reading takes a millisecond.
 _VIEWER_EVERY_S = 1.0
+#: A database that could not be opened is tried again this often.
+_REOPEN_EVERY_S = 10.0
+#: A viewer shows a host that only the collector knows while something was heard of it.
+_HEARD_OF_S = 3600.0
 
 
 class LiveFeed:
-    """Collects here; starts from what was stored, so that the first screen is not empty."""
+    """Collects here; starts from what was stored, so that the first screen is not empty.
+
+    Without a ``writer`` nothing is recorded, and ``trouble`` says why; ``reopen`` is
+    tried again and again then, where it is given.
+    """
 
     def __init__(
         self,
         inventory: Inventory,
         stored: Sequence[HostView] = (),
         writer: StoreWriter | None = None,
+        *,
         trouble: str | None = None,
+        reopen: Callable[[], StoreWriter] | None = None,
     ) -> None:
-        self._inventory = inventory
+        self._hosts = inventory.hosts
         self._stored = {view.host: view for view in stored if view.snapshot is not None}
         self._writer = writer
         self._trouble = trouble
+        self._reopen = reopen
+        self._started_at = time.time()
         self._fleet: Fleet | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to collect and to write, in the background."""
         self._tasks.append(asyncio.create_task(self._collect(), name="fleet"))
-        if self._writer is not None:
-            self._tasks.append(asyncio.create_task(self._writer.run(), name="store"))
+        self._tasks.append(asyncio.create_task(self._record(), name="store"))
 
     async def _collect(self) -> None:
-        # Loading asyncssh takes 0.2 s, which must not hold up the first screen.
-        module = await asyncio.to_thread(importlib.import_module, "gpumon.collectors.fleet")
-        self._fleet = module.Fleet(self._inventory.hosts, on_view=self._take)
         try:
+            # Loading asyncssh takes 0.2 s, which must not hold up the first screen.
+            module = await asyncio.to_thread(importlib.import_module, "gpumon.collectors.fleet")
+            self._fleet = module.Fleet(self._hosts, on_view=self._take)
             await self._fleet.run()
-        except Exception:
+        except Exception as error:
             _log.exception("collecting ended")
-            raise
+            self._trouble = f"collecting ended by a mistake in gpumon: {error!r}; start it again"
+
+    async def _record(self) -> None:
+        while self._writer is None:
+            if self._reopen is None:
+                return
+            await asyncio.sleep(_REOPEN_EVERY_S)
+            try:
+                self._writer = await asyncio.to_thread(self._reopen)
+            except StoreError as error:
+                self._trouble = _explain(error)
+            else:
+                self._trouble = None
+        try:
+            await self._writer.run()
+        except Exception as error:
+            _log.exception("recording ended")
+            self._trouble = f"recording ended by a mistake in gpumon: {error!r}; start it again"
 
     def _take(self, view: HostView) -> None:
         if self._writer is not None:
@@ -69,26 +97,27 @@ class LiveFeed:
     def views(self) -> Sequence[HostView]:
         """Live views, and in their place stored ones until a host has spoken."""
         if self._fleet is None:
-            return [self._before(host.name, host.address) for host in self._inventory.hosts]
+            return [self._with_stored(self._connecting(host)) for host in self._hosts]
         return [
             view if view.snapshot is not None else self._with_stored(view)
             for view in self._fleet.views()
         ]
 
-    def _before(self, host: str, address: str | None) -> HostView:
-        status = HostStatus(HostState.CONNECTING, since=time.time())
-        return self._with_stored(HostView(host, status, address=address))
+    def _connecting(self, host: HostConfig) -> HostView:
+        state = HostState.CONNECTING if host.enabled else HostState.DISABLED
+        return HostView(host.name, HostStatus(state, since=self._started_at), address=host.address)
 
     def _with_stored(self, view: HostView) -> HostView:
         stored = self._stored.get(view.host)
-        if stored is None:
+        # The name may have been given to another machine since.
+        if stored is None or stored.address != view.address:
             return view
-        return HostView(view.host, view.status, stored.snapshot, address=view.address, stored=True)
+        return replace(view, snapshot=stored.snapshot, stored=True)
 
     def status(self) -> FeedStatus:
         """Live, with the database's trouble."""
-        trouble = self._writer.trouble if self._writer is not None else self._trouble
-        return FeedStatus(FeedMode.LIVE, store_trouble=trouble)
+        found = self._writer.trouble if self._writer is not None else None
+        return FeedStatus(FeedMode.LIVE, store_trouble=self._trouble or found)
 
     async def take_over(self) -> bool:
         """It collects already."""
@@ -101,45 +130,60 @@ class LiveFeed:
 
     async def close(self) -> None:
         """End every probe, then write what is still waiting."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(self._tasks)
         if self._writer is not None:
             await self._writer.close()
 
 
 class ViewerFeed:
-    """Shows what another gpumon collects into the same database."""
+    """Shows what another gpumon collects into the same database.
 
-    def __init__(self, reader: StoreReader, inventory: Inventory) -> None:
+    Shown are the inventory's hosts and, with ``others``, all that were heard of lately.
+    """
+
+    def __init__(self, reader: StoreReader, inventory: Inventory, *, others: bool) -> None:
         self._reader = reader
-        self._inventory = inventory
+        self._hosts = inventory.hosts
+        self._others = others
         self._views: Sequence[HostView] = ()
+        self._is_owned = True
         self._owner: int | None = None
         self._trouble: str | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._read()
 
     def start(self) -> None:
         """Begin to look, in the background."""
-        self._task = asyncio.create_task(self._look(), name="viewer")
+        self._tasks.append(asyncio.create_task(self._look(), name="viewer"))
 
     async def _look(self) -> None:
         while True:
-            await asyncio.to_thread(self._read)
+            # Shielded, for the reader must not be closed under a thread that reads.
+            await asyncio.shield(asyncio.to_thread(self._read))
             await asyncio.sleep(_VIEWER_EVERY_S)
 
     def _read(self) -> None:
         try:
             self._reader.touch_viewer_mark()
-            self._owner = self._reader.lock_owner()
-            views = self._reader.latest_views()
-            self._trouble = None
-        except GpumonError as error:
-            self._trouble = str(error)
+            owner = self._reader.lock_owner()
+            found = {view.host: view for view in self._reader.latest_views()}
+        except StoreError as error:
+            self._trouble = _explain(error)
             return
-        order = {host.name: position for position, host in enumerate(self._inventory.hosts)}
-        self._views = sorted(views, key=lambda view: (order.get(view.host, len(order)), view.host))
+        self._trouble = None
+        self._is_owned = owner is not None
+        self._owner = owner or self._owner
+        views = [found.pop(host.name, None) or self._unheard(host) for host in self._hosts]
+        if self._others:
+            since = time.time() - _HEARD_OF_S
+            lately = (view for view in found.values() if _heard_at(view) >= since)
+            views += sorted(lately, key=lambda view: view.host)
+        self._views = views
+
+    def _unheard(self, host: HostConfig) -> HostView:
+        who = f" (pid {self._owner})" if self._owner else ""
+        detail = f"the gpumon that collects{who} has recorded nothing of this host yet"
+        return HostView(host.name, HostStatus(detail=detail), address=host.address)
 
     def views(self) -> Sequence[HostView]:
         """The views of the last look."""
@@ -147,52 +191,61 @@ class ViewerFeed:
 
     def status(self) -> FeedStatus:
         """Viewing, or orphaned once nobody holds the database's lock."""
-        mode = FeedMode.VIEWER if self._owner is not None else FeedMode.ORPHANED
+        mode = FeedMode.VIEWER if self._is_owned else FeedMode.ORPHANED
         return FeedStatus(mode, self._trouble, self._owner)
 
     async def take_over(self) -> bool:
         """True where the collector has died and this gpumon may collect."""
-        return self._owner is None
+        return not self._is_owned
 
     async def retry(self, host: str) -> None:
         """Only the gpumon that collects can."""
 
     async def close(self) -> None:
         """Stop looking."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await _end(self._tasks)
         self._reader.close()
 
 
 class SwitchingFeed:
-    """Live where the database's lock is free, else a viewer that may take over."""
+    """Live where the database's lock is free, else a viewer that may take over.
 
-    def __init__(self, inventory: Inventory, database: Path) -> None:
+    ``named``: the hosts were named on the command line. They are watched here, and not
+    recorded, where another gpumon collects and has none of them.
+    """
+
+    def __init__(self, inventory: Inventory, database: Path, *, named: bool) -> None:
         self._inventory = inventory
         self._database = database
+        self._named = named
         self._feed = self._choose()
 
     def _choose(self) -> LiveFeed | ViewerFeed:
-        from gpumon.store import Locked, StoreError, open_reader, open_writer
-
-        stored: Sequence[HostView] = ()
         try:
-            writer = open_writer(self._database, retention=self._inventory.retention)
-        except Locked:
-            with contextlib.suppress(StoreError):
-                return ViewerFeed(open_reader(self._database), self._inventory)
-            return LiveFeed(self._inventory, trouble="another gpumon collects into the database")
+            writer = self._open()
+        except Locked as error:
+            return self._watch_other(error)
         except StoreError as error:
-            fix = f"; {error.fix}" if error.fix else ""
-            return LiveFeed(self._inventory, trouble=f"not recorded: {error}{fix}")
-        with contextlib.suppress(StoreError):
-            reader = open_reader(self._database)
-            try:
-                stored = reader.latest_views()
-            finally:
-                reader.close()
-        return LiveFeed(self._inventory, stored, writer)
+            return LiveFeed(self._inventory, trouble=_explain(error), reopen=self._open)
+        return LiveFeed(self._inventory, self._read_stored(), writer)
+
+    def _open(self) -> StoreWriter:
+        return open_writer(self._database, retention=self._inventory.retention)
+
+    def _read_stored(self) -> list[HostView]:
+        with contextlib.suppress(StoreError), contextlib.closing(open_reader(self._database)) as it:
+            return it.latest_views()
+        return []
+
+    def _watch_other(self, error: Locked) -> LiveFeed | ViewerFeed:
+        since = time.time() - _HEARD_OF_S
+        heard = {view.host for view in self._read_stored() if _heard_at(view) >= since}
+        wanted = {host.name for host in self._inventory.hosts}
+        if not self._named or wanted <= heard:
+            with contextlib.suppress(StoreError):
+                reader = open_reader(self._database)
+                return ViewerFeed(reader, self._inventory, others=not self._named)
+        return LiveFeed(self._inventory, trouble=f"not recorded: {error}")
 
     def start(self) -> None:
         """Begin, in the background."""
@@ -208,13 +261,18 @@ class SwitchingFeed:
 
     async def take_over(self) -> bool:
         """Collect here when the collector has died; False when it has not."""
-        if not await self._feed.take_over():
+        before = self._feed
+        if not await before.take_over():
             return False
-        await self._feed.close()
-        self._feed = self._choose()
-        self._feed.start()
+        feed = await asyncio.to_thread(self._choose)
+        if self._feed is not before:  # a second press of the key was quicker
+            await feed.close()
+            return True
+        self._feed = feed
+        feed.start()
+        await before.close()
         _log.info("process %d collects now", os.getpid())
-        return isinstance(self._feed, LiveFeed)
+        return isinstance(feed, LiveFeed)
 
     async def retry(self, host: str) -> None:
         """Try a blocked or waiting host again now."""
@@ -223,3 +281,20 @@ class SwitchingFeed:
     async def close(self) -> None:
         """End what was started; nothing is left behind."""
         await self._feed.close()
+
+
+def _heard_at(view: HostView) -> float:
+    """When its newest sample came, or its state changed."""
+    at = view.snapshot.received_at if view.snapshot is not None else 0.0
+    return max(at, view.status.since)
+
+
+def _explain(error: StoreError) -> str:
+    fix = f"; next: {error.fix}" if error.fix else ""
+    return f"not recording: {error}{fix}"
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from gpumon import __version__
+from gpumon.errors import GpumonError
 
-__all__ = ["COMMANDS", "build_parser", "split_command"]
+__all__ = ["COMMANDS", "UsageError", "build_parser", "parse_arguments"]
 
 #: command -> what it does, in the order of the help
 COMMANDS: dict[str, str] = {
@@ -17,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "config": "make, find or check the configuration",
     "completion": "print completions for bash, zsh or fish",
 }
+#: options that every command takes, before it too, and that are followed by a value
 _TAKE_VALUE = frozenset({"--db", "--config", "--interval", "--theme"})
 _DESCRIPTION = """\
 Watch GPU servers that serve language models: this machine, the hosts of the config, or
@@ -28,13 +33,31 @@ exit status: 0 done, 1 a host did not answer, 2 wrong usage or config, 3 databas
 trouble, 130 interrupted"""
 
 
-def _interval(text: str) -> float:
+class UsageError(GpumonError):
+    """Words on the command line that mean nothing."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and takes no shortened options.
+
+    A shortened one could come to mean another when options are added.
+    """
+
+    def __init__(self, prog: str, **more: object) -> None:
+        super().__init__(prog=prog, allow_abbrev=False, **more)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and leaving."""
+        raise UsageError(message, f"see {self.prog} --help")
+
+
+def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
     if not 0.5 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("must be from 0.5 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not from 0.5 to 3600 seconds")
     return seconds
 
 
@@ -43,15 +66,20 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--config", metavar="FILE", help="another config file")
     group.add_argument("--db", metavar="FILE", help="another database")
     group.add_argument(
-        "--interval", metavar="SECONDS", type=_interval, help="time between samples (default 2)"
+        "--interval", metavar="SECONDS", type=_seconds, help="time between samples (default 2)"
     )
     group.add_argument(
-        "--theme", metavar="NAME", help="dark, light, ansi-dark or ansi-light; else by the terminal"
+        "--theme",
+        metavar="NAME",
+        help="dark, light, ansi, or one of Textual's; else by the terminal",
     )
     group.add_argument(
         "--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text"
     )
-    group.add_argument("--debug", action="store_true", help="show tracebacks, log more")
+    group.add_argument(
+        "--debug", action="store_true", help="show tracebacks, log more (as GPUMON_DEBUG=1)"
+    )
+    group.add_argument("--version", action="version", version=f"gpumon {__version__}")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +98,7 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_interval,
+        type=_seconds,
         default=20.0,
         help="give a host up after this (default 20)",
     )
@@ -108,7 +136,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="for which shell")
 
 
 _ADD = {
@@ -121,8 +149,8 @@ _ADD = {
 }
 
 
-def split_command(arguments: list[str]) -> tuple[str, list[str]]:
-    """The command and all other words; ``run`` where the first plain word is no command."""
+def _split_command(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command and all other words; None where the first plain word is no command."""
     skip = False
     for position, word in enumerate(arguments):
         if skip:
@@ -133,30 +161,72 @@ def split_command(arguments: list[str]) -> tuple[str, list[str]]:
             skip = True
         elif not word.startswith("-"):
             if word in COMMANDS:
-                return word, arguments[:position] + arguments[position + 1 :]
+                return word, [*arguments[:position], *arguments[position + 1 :]]
             break
-    return "run", arguments
+    return None, list(arguments)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, with ``command`` and, where only a typo explains it, ``typo``.
+
+    ``typo`` is the command that was meant by a lone word, which may yet be a host.
+    Raises ``UsageError``.
+    """
+    named, rest = _split_command(arguments)
+    command = named or "run"
+    parser = build_parser(command)
+    # Options may stand between hosts.
+    options, unknown = parser.parse_known_intermixed_args(rest)
+    options.command = command
+    options.typo = None
+    if named is None and options.hosts and (unknown or len(options.hosts) == 1):
+        options.typo = _meant_command(options.hosts[0])
+    if unknown and options.typo is None:
+        raise _explain_unknown(unknown[0], command)
+    return options
+
+
+def _meant_command(word: str) -> str | None:
+    """What a misspelt command should have been."""
+    if word in ("help", "version"):
+        return f"--{word}"
+    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.75)
+    return near[0] if near else None
+
+
+def _explain_unknown(word: str, command: str) -> UsageError:
+    fix = f"see gpumon {command} --help"
+    if not word.startswith("-"):
+        return UsageError(f"{word!r} is one word too many", fix)
+    name = word.partition("=")[0]
+    homes = [other for other in COMMANDS if name in _option_names(other)]
+    if homes:
+        return UsageError(f"{name} is an option of gpumon {homes[0]}", f"write gpumon {homes[0]} {name}")
+    near = difflib.get_close_matches(name, list(_option_names(command)), n=1)
+    return UsageError(f"there is no option {name}", f"did you mean {near[0]}?" if near else fix)
+
+
+def _option_names(command: str) -> Iterator[str]:
+    for action in build_parser(command)._actions:
+        yield from action.option_strings
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of one command, or with None one of all (for help and completions)."""
+    """The parser of one command, or with None one of all (for completions)."""
     if command is not None and command != "run":
-        parser = argparse.ArgumentParser(
-            prog=f"gpumon {command}",
-            description=f"{COMMANDS[command][:1].upper()}{COMMANDS[command][1:]}.",
-        )
+        text = COMMANDS[command]
+        parser = _Parser(f"gpumon {command}", description=f"{text[:1].upper()}{text[1:]}.")
         _ADD[command](parser)
         _add_common(parser)
         return parser
     commands = "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="gpumon",
+    parser = _Parser(
+        "gpumon",
         usage="gpumon [COMMAND] [options] [HOST ...]",
         description=_DESCRIPTION,
         epilog=f"commands:\n{commands}\n\n{_EPILOG}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
     _add_common(parser)
     if command == "run":
         _add_run(parser)

@@ -34,6 +34,8 @@ def explain_answer(answer: Answer) -> tuple[EngineState, str]:
         return EngineState.LOCKED, f"HTTP {answer.status}: it wants a key; name one by key_env"
     if answer.status == 503:
         return EngineState.LOADING, "HTTP 503: it is loading or overloaded"
+    if answer.error:
+        return EngineState.CONFUSED, f"HTTP {answer.status}, then cut off: {answer.error}"
     if answer.truncated:
         return EngineState.CONFUSED, f"HTTP {answer.status}: an answer too long to read"
     if answer.status != 200:

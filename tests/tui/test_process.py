@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -87,3 +88,21 @@ def test_stderr_in_a_file_holds_no_screen(tmp_path: object) -> None:
         assert used.exit_status() == 0
     with open(log, "rb") as written:  # noqa: PTH123
         assert b"\x1b[" not in written.read()
+
+
+def test_no_color_sends_no_colour() -> None:
+    with terminal(80, 24, GPUMON_THEME="", NO_COLOR="1", COLORTERM="truecolor") as used:
+        used.type(b"q")
+        assert used.exit_status() == 0
+        codes = {
+            code
+            for sequence in re.findall(rb"\x1b\[([0-9;]*)m", used.written)
+            for code in sequence.split(b";")
+        }
+    assert not codes & {b"38", b"48", *(b"%d" % n for n in (*range(30, 38), *range(40, 48)))}
+
+
+def test_the_linux_console_gets_no_eighths_of_blocks() -> None:
+    with terminal(80, 24, TERM="linux") as used:
+        assert used.shows("####")
+        assert not {character for line in used.screen.display for character in line} & set("█▌▏▇▅")

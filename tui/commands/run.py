@@ -6,9 +6,12 @@ import argparse
 import asyncio
 import contextlib
 import os
+import sys
 
+from gpumon.errors import GpumonError
 from gpumon.inventory import Inventory
 from gpumon.tui.commands.settings import choose_database, read_inventory, start_log
+from gpumon.tui.options import UsageError
 
 __all__ = ["run"]
 
@@ -19,6 +22,8 @@ _TEXTUAL = {"TEXTUAL_FPS": "15", "TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_S
 def run(options: argparse.Namespace) -> int:
     """Show the screens until the user leaves."""
     inventory = read_inventory(options)
+    if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
+        raise UsageError("the screens need a terminal", "use gpumon snapshot or gpumon collect")
     start_log(options)
     for name, value in _TEXTUAL.items():
         os.environ.setdefault(name, value)
@@ -28,14 +33,21 @@ def run(options: argparse.Namespace) -> int:
 async def _show(options: argparse.Namespace, inventory: Inventory) -> int:
     from gpumon.tui.app import GpumonApp
     from gpumon.tui.feeds import SwitchingFeed
+    from gpumon.tui.themes import UnknownThemeError, choose_theme
 
-    feed = SwitchingFeed(inventory, choose_database(options, inventory))
+    wanted = options.theme or os.environ.get("GPUMON_THEME") or inventory.theme
     try:
-        app = GpumonApp(feed, inventory=inventory, theme=options.theme)
+        theme = choose_theme(wanted, os.environ)
+    except UnknownThemeError as error:
+        raise GpumonError(str(error)) from None
+    database = choose_database(options, inventory)
+    feed = SwitchingFeed(inventory, database, named=bool(options.hosts))
+    try:
+        app = GpumonApp(feed, inventory=inventory, theme=theme)
         feed.start()
         await app.run_async(mouse=inventory.mouse and not options.no_mouse)
         return app.return_code or 0
     finally:
-        # A second Ctrl-C must not leave probes on the hosts.
+        # Ctrl-C now must not leave probes on the hosts.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(feed.close())

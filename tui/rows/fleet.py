@@ -248,7 +248,11 @@ def _model_texts(snapshot: HostSnapshot) -> tuple[str, tuple[str, ...], float]:
         if where == "n/a":
             return f"1  {names[0]}", (), 1.0
         whole = f"1  {names[0]}  {where}"
-        return whole, (f"1  {safe(names[0], 24)}  {where}", f"1  {names[0]}"), 1.0
+        if where == "100% GPU":
+            return whole, (f"1  {names[0]}",), 1.0
+        # Where it runs matters more than the end of its name.
+        cut = tuple(f"1  {safe(names[0], most)}  {where}" for most in (30, 24, 20, 16, 12))
+        return whole, (*cut, f"1  {names[0]}"), 1.0
     texts = [f"{count}  {', '.join(names)}"]
     texts += [
         f"{count}  {', '.join(names[:kept])} +{count - kept}" for kept in range(count - 1, 0, -1)

@@ -77,6 +77,11 @@ class FrameScreen(LeanScreen):
         if self.is_mounted:
             self.gpumon.show_latest()
 
+    def on_resize(self) -> None:
+        """What fits has changed."""
+        if self.is_mounted:
+            self.gpumon.show_latest()
+
     # --- the selected row ------------------------------------------------------
 
     @property

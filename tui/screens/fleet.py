@@ -11,6 +11,7 @@ from gpumon.tui.actions import Scope, bindings
 from gpumon.tui.frame import Frame
 from gpumon.tui.rows.fleet import FLEET_COLUMNS, fleet_row
 from gpumon.tui.rows.strip import strip_lines
+from gpumon.tui.rows.top_line import banner_lines
 from gpumon.tui.rows.troubles import Trouble
 from gpumon.tui.screens.base import FrameScreen
 from gpumon.tui.tones import Line, Span, Tone
@@ -19,8 +20,11 @@ from gpumon.tui.widgets.pane import Pane
 
 __all__ = ["FleetScreen"]
 
-#: lines of the strip: at most this, and at most a quarter of the screen
+#: lines of the strip: at most this and a quarter of the screen, twice this where the
+#: hosts leave room
 _STRIP_MOST = 8
+#: top line, header, rule, detail line, keys
+_OTHER_LINES = 5
 
 
 class FleetScreen(FrameScreen):
@@ -44,7 +48,8 @@ class FleetScreen(FrameScreen):
             (trouble for each in found.values() for trouble in each),
             key=lambda trouble: -trouble.severity.rank,
         )
-        most = min(_STRIP_MOST, max(2, self.size.height // 4))
+        spare = self.size.height - _OTHER_LINES - len(banner_lines(frame.status)) - len(rows)
+        most = max(min(_STRIP_MOST, self.size.height // 4), min(2 * _STRIP_MOST, spare))
         lines = strip_lines(everything, frame.now, most=most, width=self.size.width)
         self.query_one("#strip", Pane).show(lines)
         self._show_rule(len(everything))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 
 from gpumon.tui.actions import Action, Scope, actions_in, key_label
+from gpumon.tui.glyphs import glyphs_for
 from gpumon.tui.screens.page import PageScreen
 from gpumon.tui.tones import Line, Severity, Span, Tone, tone_of
 from gpumon.tui.widgets.drawing import fit
@@ -17,12 +19,14 @@ _KEYS_WIDTH = 9
 #: at and above this width the help stands in two columns
 _TWO_COLUMNS_FROM = 76
 
+_G = glyphs_for(os.environ)
+
 _LEGEND: tuple[tuple[str, str], ...] = (
-    ("UTIL", "one glyph a GPU, ▁ idle to █ busy; X lost, ? unknown"),
+    ("UTIL", f"one glyph a GPU, {_G.levels[0]} idle to {_G.levels[-1]} busy; X lost, ? unknown"),
     ("n/a", "unknown; the line above the keys says why"),
     ("≥", "a sum of the known parts, some are unknown"),
     ("AGE", "since the last sample; dim after 2 intervals, STALE after 3"),
-    ("█▌··", "used of total: VRAM, or RAM without a GPU"),
+    (f"{_G.full * 2}{_G.rest * 2}", "used of total: VRAM, or RAM without a GPU"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from textual import events, on
+from textual import on
 from textual.widget import Widget
 
 from gpumon.text import safe
@@ -121,11 +121,6 @@ class HostScreen(FrameScreen):
     @on(MetricTable.Moved)
     def _share_again(self) -> None:
         self._share()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Wrap the header anew."""
-        if self.is_mounted:
-            self.gpumon.show_latest()
 
     def on_descendant_focus(self) -> None:
         """The focused table gets the room, and the detail line is about its row."""

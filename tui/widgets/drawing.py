@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
+from gpumon.tui.glyphs import glyphs_for
 from gpumon.tui.rows.cell import Cell
 from gpumon.tui.tones import Line, Span, Tone
 from gpumon.tui.widgets.columns import Column
 
 __all__ = ["bar_spans", "cell_spans", "fit", "level_spans", "line_spans", "wrapped"]
 
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-#: seven eighths at most, so that bars of two lines do not run into each other
-_LEVELS = "▁▂▃▄▅▆▇"
+_GLYPHS = glyphs_for(os.environ)
 #: a bar of fewer cells says nothing
 _BAR_LEAST = 3
 #: one GPU's utilisation is one glyph, up to this many side by side
@@ -32,16 +32,17 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 
 def bar_spans(share: float, width: int) -> tuple[Span, Span]:
-    """A bar in eighths of a cell and its empty rest; 0 < share never looks empty."""
+    """A bar and its empty rest; a little never looks empty, nor almost all full."""
     share = min(max(share, 0.0), 1.0)
-    eighths = round(share * width * 8)
+    steps = len(_GLYPHS.parts) + 1
+    filled = round(share * width * steps)
     if share > 0:
-        eighths = max(eighths, 1)
+        filled = max(filled, 1)
     if share < 1:
-        eighths = min(eighths, width * 8 - 1)
-    whole, part = divmod(eighths, 8)
-    full = "█" * whole + (_EIGHTHS[part] if part else "")
-    return Span(full, Tone.BAR), Span("·" * (width - len(full)), Tone.REST)
+        filled = min(filled, width * steps - 1)
+    whole, part = divmod(filled, steps)
+    text = _GLYPHS.full * whole + (_GLYPHS.parts[part - 1] if part else "")
+    return Span(text, Tone.BAR), Span(_GLYPHS.rest * (width - len(text)), Tone.REST)
 
 
 def level_spans(levels: Sequence[float | str], width: int) -> list[Span]:
@@ -58,12 +59,16 @@ def level_spans(levels: Sequence[float | str], width: int) -> list[Span]:
             glyph, tone = letters[0], Tone.UNKNOWN
         else:
             share = min(max(*numbers, 0.0), 1.0)
-            glyph, tone = _LEVELS[round(share * (len(_LEVELS) - 1))], Tone.BAR
+            glyph, tone = _level(share), Tone.BAR
         if spans and spans[-1].tone is tone:
             spans[-1] = Span(spans[-1].text + glyph, tone)
         else:
             spans.append(Span(glyph, tone))
     return spans
+
+
+def _level(share: float) -> str:
+    return _GLYPHS.levels[round(share * (len(_GLYPHS.levels) - 1))]
 
 
 def cell_spans(cell: Cell, column: Column, width: int) -> list[Span]:
@@ -118,7 +123,7 @@ def line_spans(line: Line, width: int) -> list[Span]:
         return _cut(line.right, width)
     left_width = sum(cell_len(span.text) for span in line.left)
     room = width - right_width
-    gap = 1 if line.right and line.left else 0
+    gap = 1 if line.right and line.left and room > 0 else 0
     if left_width + gap > room:
         return [*_cut(line.left, room - gap), Span(" " * gap), *line.right]
     filled = Span((line.fill.text * (room - left_width))[: room - left_width], line.fill.tone)
@@ -151,6 +156,9 @@ def wrapped(line: Line, width: int) -> list[Line]:
         text = span.text
         while cell_len(text) > room:
             head = set_cell_size(text, room)
+            if not text.startswith(head):
+                # Half of a wide character was replaced by a blank.
+                head = head[:-1]
             # At a space where there is one; a command is broken anywhere.
             cut = head.rstrip().rfind(" ") + 1 or len(head)
             lines[-1].append(Span(text[:cut], span.tone))
