@@ -42,7 +42,7 @@ def command(module: str, wanted: Sequence[str]) -> list[str]:
 
 
 def environment(wanted: Sequence[str], base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that go with ``command``: where Python and its packages are, and the disguise."""
+    """The variables for ``command``: the disguise, and where Python and its packages are."""
     paths = dict.fromkeys([str(_HERE), *(p for p in sys.path if p.endswith("-packages"))])
     paths[sysconfig.get_path("purelib")] = None
     return {

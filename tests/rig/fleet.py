@@ -226,8 +226,11 @@ class RigFleet:
 
     # --- the hosts ---------------------------------------------------------------------
     def _start_berlin_1(self) -> None:
-        path = self._scenario("berlin-1")
-        host = self._host("berlin-1", environment=nvml_environment(path))
+        path = scenarios.eight_with_lost_and_na(self._scenario("berlin-1"))
+        # the kernel module goes on listing a card that is lost to the driver's library
+        proc = scenarios.proc_tree(self.folder / "berlin-1" / "proc", path)
+        environment = {**nvml_environment(path), "GPUMON_PROC_ROOT": str(proc)}
+        host = self._host("berlin-1", environment=environment)
         pids: dict[str, int] = {}
         processes: dict[int, list[tuple[int, int]]] = {}
         for card, jobs in _JOBS.items():
@@ -319,13 +322,15 @@ def main() -> None:
     import signal
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="gpumon-rig-") as folder:
-        with RigFleet(Path(folder)) as fleet:
-            words = " ".join(f"{name}={text}" for name, text in fleet.environment.items())
-            print(f"{len(fleet.names)} hosts are up. In another terminal:\n\n  {words} gpumon\n")
-            for name, why in fleet.missing.items():
-                print(f"left out: {name}: {why}")
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    with (
+        tempfile.TemporaryDirectory(prefix="gpumon-rig-") as folder,
+        RigFleet(Path(folder)) as fleet,
+    ):
+        words = " ".join(f"{name}={text}" for name, text in fleet.environment.items())
+        print(f"{len(fleet.names)} hosts are up. In another terminal:\n\n  {words} gpumon\n")
+        for name, why in fleet.missing.items():
+            print(f"left out: {name}: {why}")
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
 if __name__ == "__main__":

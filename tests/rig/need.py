@@ -54,12 +54,13 @@ def netns_trouble() -> str | None:
         if find(program) is None:
             return f"no {program}"
     name = f"gpumon-try-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    made = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
     if made.returncode != 0:
         return made.stderr.strip() or "ip netns add failed"
     try:
         tried = subprocess.run(
             ["ip", "netns", "exec", name, "unshare", "-pf", "--mount-proc", "true"],
+            check=False,
             capture_output=True,
             text=True,
         )

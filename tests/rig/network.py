@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import ipaddress
+import itertools
 import os
 import re
 import signal
@@ -19,14 +20,15 @@ from pathlib import Path
 
 __all__ = ["Network", "sweep"]
 
-#: netns: gpumon-PID-START-N; links: at most 15 characters, so pid in base 36
-_NETNS = re.compile(r"^gpumon-(\d+)-(\d+)-\d+$")
-_LINK = re.compile(r"\bgr([0-9a-z]+)[bv]\d*(?=[:@])")
+#: netns: gpumon-PID-START-NETWORK-N; links: at most 15 characters, so pid in base 36
+_NETNS = re.compile(r"^gpumon-(\d+)-(\d+)-\d+-\d+$")
+_serial = itertools.count(1)
+_LINK = re.compile(r"\bgr([0-9a-z]+)-\d+[bv]\d*(?=[:@])")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def _ip(*words: str, check: bool = True) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
     if check and done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout
@@ -76,8 +78,9 @@ class Network:
 
     def __init__(self) -> None:
         pid = os.getpid()
-        self._prefix = f"gpumon-{pid}-{_start_ticks(pid)}"
-        self._link = f"gr{_base36(pid)}"
+        number = next(_serial)
+        self._prefix = f"gpumon-{pid}-{_start_ticks(pid)}-{number}"
+        self._link = f"gr{_base36(pid)}-{number}"
         self.bridge = f"{self._link}b"
         self._hosts: dict[str, str] = {}
         sweep()
@@ -114,8 +117,8 @@ class Network:
             _ip("netns", "del", netns, check=False)
         self._hosts.clear()
         _ip("link", "del", self.bridge, check=False)
-        sweep_links = _ip("-o", "link", "show", check=False)
-        for name in re.findall(rf"\b{self._link}v\d+(?=[:@])", sweep_links):
+        links = _ip("-o", "link", "show", check=False)
+        for name in re.findall(rf"\b{self._link}v\d+(?=[:@])", links):
             _ip("link", "del", name, check=False)
 
 

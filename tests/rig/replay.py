@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Asked", "Reply", "Replay", "ollama_routes", "read_http"]
+__all__ = ["Asked", "Replay", "Reply", "ollama_routes", "read_http"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Replay:
                 replay.asked.append(asked)
                 replay._answer(self, replay.reply_to(asked))
 
-            do_GET = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815
+            do_GET = do_POST = do_HEAD = do_DELETE = _serve
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 pass
@@ -163,8 +163,10 @@ class Replay:
 
 def read_http(path: Path) -> Reply:
     """A recorded answer with its status line and headers (``*.http``)."""
-    head, _, body = path.read_bytes().partition(b"\r\n\r\n")
-    status, *lines = head.decode("latin-1").split("\r\n")
+    data = path.read_bytes()
+    ending = b"\r\n" if data.split(b"\n", 1)[0].endswith(b"\r") else b"\n"
+    head, _, body = data.partition(ending * 2)
+    status, *lines = head.decode("latin-1").splitlines()
     kept = (line.partition(": ") for line in lines)
     headers = {name: text for name, _, text in kept if name.lower() == "content-type"}
     return Reply(body, int(status.split()[1]), headers=headers)

@@ -101,9 +101,7 @@ class Client:
         """Make ``key`` (type and base64) the one known for an address."""
         name = address if port == 22 else f"[{address}]:{port}"
         kept = [
-            line
-            for line in self.known_hosts.read_text().splitlines()
-            if line.split()[:1] != [name]
+            line for line in self.known_hosts.read_text().splitlines() if line.split()[:1] != [name]
         ]
         self.known_hosts.write_text("\n".join([*kept, f"{name} {key}"]) + "\n")
 
@@ -120,7 +118,12 @@ class Client:
         """What a command prints there, run by the system's ssh; raises where it fails."""
         words = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", name, command]
         done = subprocess.run(
-            words, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL
+            words,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
             raise RuntimeError(f"ssh {name}: {done.returncode}: {done.stderr.strip()}")
@@ -274,7 +277,7 @@ class SshHost:
         if self.netns is None and not any(one.startswith("ForceCommand") for one in self.extra):
             # The developer's own shell would read its start-up files.
             inner = "PATH=" + shlex.quote(variables["PATH"])
-            lines.append(f"ForceCommand exec env {inner} /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"")
+            lines.append(f'ForceCommand exec env {inner} /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
 
     @property
