@@ -85,7 +85,8 @@ def _identity(view: HostView, found: Sequence[Trouble], now: float) -> Iterable[
 
 def _down(view: HostView, width: int) -> list[Line]:
     status = view.status
-    detail = safe(status.detail, 400) if status.detail else CAUSE_WORDS[status.cause]
+    said = (status.detail or CAUSE_WORDS[status.cause]).removeprefix(f"{view.host}: ")
+    detail = safe(said, 400)
     lines = wrapped(Line((Span(" "), Span(detail, Tone.WARN))), width)
     if status.fix:
         fix = Line((Span(" fix ", Tone.DIM), Span(safe(status.fix, 400), Tone.KEY)))

@@ -113,7 +113,9 @@ def _connection(view: HostView, now: float) -> Iterator[Trouble]:
     if not is_failing(status):
         return
     words = CAUSE_WORDS[status.cause]
-    text = safe(status.detail, 300) if status.detail else words
+    # The row names the host already.
+    said = (status.detail or words).removeprefix(f"{view.host}: ")
+    text = safe(said, 300)
     if status.state is HostState.DOWN and status.retry_at is not None:
         text += f"; next try in {duration(max(0.0, status.retry_at - now))}"
     elif status.state is HostState.CONNECTING:
@@ -156,7 +158,7 @@ def _gpu(host: str, gpu: Gpu) -> Iterator[Trouble]:
     key = f"gpu {gpu.uuid}"
     detail = f" ({safe(gpu.detail, 60)})" if gpu.detail else ""
     if gpu.state is GpuState.LOST:
-        text = f"{name} fell off the bus{detail}; dmesg shows the Xid, reset or reboot"
+        text = f"{name} fell off the bus; dmesg shows the Xid, reset or reboot"
         yield Trouble(key, Severity.CRIT, host, f"{name} lost", text)
     elif gpu.state is GpuState.RESET_REQUIRED:
         text = f"{name} needs a reset{detail}: nvidia-smi -r once nothing uses it"
