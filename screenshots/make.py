@@ -26,12 +26,15 @@ SIZES = ((80, 24), (120, 40))
 HOSTS = ("berlin-1", "ams-mig", "cpu-vps", "no-python", "hung", "tarpit", "refused", "changed-key")
 _SETTLE_S = 45.0
 #: Two requests on the CPU host, so that its slots have something to show.
-_TALK = (
-    "import threading,urllib.request as u;"
-    "ask=lambda p,n:u.urlopen(u.Request('http://127.0.0.1:%d/completion'%p,"
-    'b\'{"prompt":"hello","n_predict":%d,"ignore_eos":true}\'%n)).read();'
-    "[threading.Thread(target=ask,args=(int(p),20000)).start() for p in __import__('sys').argv[1:]]"
-)
+_TALK = """
+import sys, threading, urllib.request
+def talk(port):
+    body = b'{"prompt": "hello", "n_predict": 6000, "ignore_eos": true}'
+    while True:
+        urllib.request.urlopen("http://127.0.0.1:%s/completion" % port, body).read()
+for port in sys.argv[1:]:
+    threading.Thread(target=talk, args=(port,)).start()
+"""
 _FONT = re.compile(r"@font-face\s*\{[^}]*\}\s*", re.DOTALL)
 
 

@@ -55,7 +55,7 @@ def _row(engine: Engine, model: Model, snapshot: HostSnapshot, now: float, *, ol
     severity = _severity(model, snapshot)
     cells = (
         Cell(name, Tone.STRONG, sort=model.name, lead=severity.glyph, lead_tone=tone_of(severity)),
-        _processor(model, severity),
+        _processor(model, snapshot),
         _size(model),
         _driver(model, snapshot),
         _context(model),
@@ -72,10 +72,18 @@ def _row(engine: Engine, model: Model, snapshot: HostSnapshot, now: float, *, ol
 
 
 def _severity(model: Model, snapshot: HostSnapshot) -> Severity:
-    size, vram = model.size_bytes, model.vram_bytes
-    on_cpu = bool(snapshot.gpus) and bool(size) and vram is not None and vram < (size or 0)
     shifted = any(slot.context_shifts for slot in (model.runner and model.runner.slots) or ())
-    return Severity.WARN if on_cpu or shifted or model.cut_prompts else Severity.OK
+    return (
+        Severity.WARN
+        if _is_off_gpu(model, snapshot) or shifted or model.cut_prompts
+        else Severity.OK
+    )
+
+
+def _is_off_gpu(model: Model, snapshot: HostSnapshot) -> bool:
+    """True where a part is on the CPU although there is a card."""
+    size, vram = model.size_bytes, model.vram_bytes
+    return bool(snapshot.gpus) and bool(size) and vram is not None and vram < (size or 0)
 
 
 def _remark(model: Model, snapshot: HostSnapshot) -> str:
@@ -93,7 +101,7 @@ def _remark(model: Model, snapshot: HostSnapshot) -> str:
     return " · ".join(parts)
 
 
-def _processor(model: Model, severity: Severity) -> Cell:
+def _processor(model: Model, snapshot: HostSnapshot) -> Cell:
     if model.remote:
         return Cell("remote", Tone.DIM, sort="remote")
     if model.loading:
@@ -101,7 +109,7 @@ def _processor(model: Model, severity: Severity) -> Cell:
     text = shown_processor(model)
     if text == "n/a":
         return unknown(model.unknown.get("size_bytes", "engine-zero"))
-    warn = severity is Severity.WARN and "CPU" in text
+    warn = _is_off_gpu(model, snapshot)
     return Cell(text, Tone.WARN if warn else Tone.NORMAL, sort=text)
 
 

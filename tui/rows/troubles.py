@@ -156,9 +156,10 @@ def _driver(view: HostView, snapshot: HostSnapshot, now: float) -> Iterator[Trou
 def _gpu(host: str, gpu: Gpu) -> Iterator[Trouble]:
     name = f"GPU {gpu.index if gpu.index is not None else safe(gpu.pci_id or gpu.uuid, 20)}"
     key = f"gpu {gpu.uuid}"
-    detail = f" ({safe(gpu.detail, 60)})" if gpu.detail else ""
+    said = (gpu.detail or "").removeprefix("fell off the bus: ")
+    detail = f" ({safe(said, 60)})" if said else ""
     if gpu.state is GpuState.LOST:
-        text = f"{name} fell off the bus; dmesg shows the Xid, reset or reboot"
+        text = f"{name} fell off the bus{detail}; dmesg shows the Xid, reset or reboot"
         yield Trouble(key, Severity.CRIT, host, f"{name} lost", text)
     elif gpu.state is GpuState.RESET_REQUIRED:
         text = f"{name} needs a reset{detail}: nvidia-smi -r once nothing uses it"
