@@ -1,0 +1,62 @@
+"""What a command loads: proved in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("textual", "asyncssh", "sqlite_utils", "httpx", "ollama", "pynvml")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level modules and gpumon's rooms that are loaded after some code ran."""
+    script = f"import sys\n{code}\nprint('LOADED', *sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    line = next(text for text in done.stderr.splitlines() if text.startswith("LOADED"))
+    return set(line.split()[1:])
+
+
+def run_command(*arguments: str) -> str:
+    return (
+        "from gpumon.tui.cli import main\n"
+        f"try:\n    main({list(arguments)!r})\nexcept SystemExit:\n    pass"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["collect", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    loaded = loaded_after(run_command(*arguments))
+    assert not loaded & {*HEAVY, "asyncio", "sqlite3"}
+    assert len(loaded) < 200, "modules, not milliseconds, are counted here"
+
+
+def test_export_loads_no_screen_and_no_network(tmp_path: Path) -> None:
+    loaded = loaded_after(
+        run_command("export", "--table", "gpu", "--db", str(tmp_path / "none.db"))
+    )
+    assert "gpumon.export" in loaded
+    assert not loaded & {"textual", "asyncssh", "httpx", "ollama", "gpumon.collectors"}
+
+
+def test_collecting_here_loads_no_screen_and_no_ssh() -> None:
+    loaded = loaded_after(
+        "import gpumon.tui.commands.collect, gpumon.collectors.fleet, gpumon.store"
+    )
+    assert not loaded & {"textual", "rich", "asyncssh", "gpumon.tui.app"}
+
+
+def test_the_core_loads_neither() -> None:
+    names = [path.stem for path in (ROOT / "gpumon").glob("*.py") if not path.stem.startswith("__")]
+    loaded = loaded_after(f"import {', '.join(f'gpumon.{name}' for name in names)}")
+    assert not loaded & {*HEAVY, "gpumon.tui", "gpumon.collectors"}
+
+
+def test_screens_load_no_network_and_no_database() -> None:
+    loaded = loaded_after("import gpumon.tui.app")
+    assert not loaded & {"asyncssh", "httpx", "sqlite3", "gpumon.collectors", "gpumon.store"}
