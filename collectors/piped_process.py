@@ -78,6 +78,7 @@ class PipedProcess:
         self._transport = transport
         self._pipes = pipes
         self._killed = False
+        self._cut_short = False
         stdin = transport.get_pipe_transport(_STDIN)
         stdout = transport.get_pipe_transport(_STDOUT)
         assert isinstance(stdin, asyncio.WriteTransport)
@@ -118,6 +119,10 @@ class PipedProcess:
     async def wait(self) -> int | None:
         """Its exit status; None where a signal ended it."""
         await self._pipes.exited.wait()
+        if self._cut_short:
+            # Closing the transport may reap the child before asyncio does, which then
+            # reports 255 for what it could not see.
+            return None
         status = self._transport.get_returncode()
         return None if status is None or status < 0 else status
 
@@ -129,6 +134,7 @@ class PipedProcess:
         self._pipes.queue.drop()
         # The leader is not reaped before asyncio says so, so its id can't be another's.
         if self._transport.get_returncode() is None:
+            self._cut_short = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._transport.close()
