@@ -2,136 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpumon.config_keys import KEYS, Key, keys_of, sections
+from gpumon.config_checks import Checks
+from gpumon.config_keys import KEYS, LOCAL_ADDRESSES, keys_of, sections
 from gpumon.errors import GpumonError
 from gpumon.inventory import EngineConfig, HostConfig, Inventory, Retention
+from gpumon.metrics import METRICS
 
-__all__ = ["LOCAL_ADDRESS", "ConfigError", "load_config", "parse_config", "write_template"]
-
-#: what a host's address says for the machine gpumon runs on
-LOCAL_ADDRESS = "local"
-_TABLE = re.compile(r"^\s*\[+\s*([^\]]+?)\s*\]+")
-_KEY = re.compile(
-    r"""^\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*="""
-)
-_KIND_NAMES = {
-    "text": "a text in quotes",
-    "whole": "a whole number",
-    "number": "a number",
-    "switch": "true or false",
-    "texts": "a list of texts",
-    "table": "a table { ... }",
-    "tables": "a list of tables [{ ... }]",
-}
+__all__ = ["ConfigError", "load_config", "parse_config", "template", "write_template"]
 
 
 class ConfigError(GpumonError):
-    """All that is wrong with a config file, one line each: file, line, key, nearest key."""
+    """All that is wrong with a config, one line each: file, line, key, what is meant."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[str], fix: str | None = None) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(self.problems), "gpumon config validate")
-
-
-class _Reading:
-    """One pass over a document, collecting what is wrong."""
-
-    def __init__(self, text: str, path: str) -> None:
-        self._path = path
-        self._lines = _find_lines(text)
-        self.problems: list[str] = []
-
-    def complain(self, place: tuple[str, ...], message: str) -> None:
-        """Note a problem at a key, with its line."""
-        line = next(
-            (
-                self._lines[place[:end]]
-                for end in range(len(place), 0, -1)
-                if place[:end] in self._lines
-            ),
-            None,
-        )
-        where = f"{self._path}:{line}" if line else self._path
-        self.problems.append(f"{where}: {'.'.join(place)}: {message}")
-
-    def complain_unknown(self, place: tuple[str, ...], known: Iterable[str]) -> None:
-        """Note an unknown key, and the nearest that exists."""
-        names = list(known)
-        near = difflib.get_close_matches(place[-1], names, n=1, cutoff=0.5)
-        hint = f'; did you mean "{near[0]}"?' if near else f"; known: {', '.join(names)}"
-        self.complain(place, f"unknown key{hint}")
-
-    def check(self, place: tuple[str, ...], value: object, key: Key) -> bool:
-        """True where a value is what its key takes."""
-        if not self._check_kind(place, value, key.kind):
-            return False
-        if key.choices and value not in key.choices:
-            self.complain(place, f"{value!r} is none of {', '.join(key.choices)}")
-            return False
-        if key.least is not None and isinstance(value, int | float) and value < key.least:
-            self.complain(place, f"{value} is less than {key.least:g}")
-            return False
-        rows = value if key.kind == "tables" else [value] if key.kind == "table" else []
-        good = True
-        for row in rows if isinstance(rows, list) else []:
-            good = self._check_parts(place, row, dict(key.parts)) and good
-        return good
-
-    def _check_parts(self, place: tuple[str, ...], row: object, parts: Mapping[str, str]) -> bool:
-        if not isinstance(row, dict):
-            self.complain(place, f"must be {_KIND_NAMES['tables']}")
-            return False
-        good = True
-        for name, value in row.items():
-            if name not in parts:
-                self.complain_unknown((*place, name), parts)
-                good = False
-            else:
-                good = self._check_kind((*place, name), value, parts[name]) and good
-        return good
-
-    def _check_kind(self, place: tuple[str, ...], value: object, kind: str) -> bool:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        fits = {
-            "text": isinstance(value, str),
-            "whole": number and isinstance(value, int),
-            "number": number,
-            "switch": isinstance(value, bool),
-            "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
-            "table": isinstance(value, dict),
-            "tables": isinstance(value, list),
-        }[kind]
-        if not fits:
-            shown = type(value).__name__ if isinstance(value, dict | list) else repr(value)
-            self.complain(place, f"must be {_KIND_NAMES[kind]}, not {shown}")
-        return fits
-
-
-def _find_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Where each table and key stands; keys of inline tables are found by their parent."""
-    found: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if match := _TABLE.match(line):
-            table = _split(match[1])
-            for end in range(1, len(table) + 1):
-                found.setdefault(table[:end], number)
-        elif match := _KEY.match(line):
-            found.setdefault((*table, *_split(match[1])), number)
-    return found
-
-
-def _split(dotted: str) -> tuple[str, ...]:
-    parts = re.findall(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)", dotted)
-    return tuple(next(filter(None, part), "") for part in parts)
+        super().__init__("\n".join(self.problems), fix)
 
 
 def load_config(path: Path, *, required: bool) -> Inventory:
@@ -140,13 +31,16 @@ def load_config(path: Path, *, required: bool) -> Inventory:
     Raises ``ConfigError``.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        # Some editors put a byte order mark first, which is no TOML.
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if required:
-            raise ConfigError([f"{path}: no such file"]) from None
+            raise ConfigError([f"{path}: no such file"], "gpumon config init makes one") from None
         return Inventory()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: can't be read: {error}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 at byte {error.start}"], "save it so") from None
+    except OSError as error:
+        raise ConfigError([f"{path}: can't be read: {error.strerror}"]) from None
     return parse_config(text, str(path))
 
 
@@ -155,20 +49,18 @@ def parse_config(text: str, path: str = "config.toml") -> Inventory:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message, _, where = str(error).partition(" (at line ")
-        line = where.partition(",")[0]
-        place = f"{path}:{line}" if line.isdigit() else path
-        raise ConfigError([f"{place}: no TOML: {message}"]) from None
-    reading = _Reading(text, path)
-    for name in document:
-        if name not in sections():
-            reading.complain_unknown((name,), sections())
-    defaults = _read_section(reading, document, "defaults")
-    retention = _read_section(reading, document, "retention")
-    hosts = _read_hosts(reading, document, defaults)
-    thresholds = _read_thresholds(reading, document)
-    if reading.problems:
-        raise ConfigError(reading.problems)
+        raise ConfigError([_describe_syntax(error, text, path)]) from None
+    except RecursionError:
+        raise ConfigError([f"{path}: nested too deep"]) from None
+    checks = Checks(text, path)
+    for name in document.keys() - set(sections()):
+        checks.complain_unknown((name,), sections())
+    defaults = _read_section(checks, document, "defaults")
+    retention = _read_section(checks, document, "retention")
+    hosts = _read_hosts(checks, document, defaults)
+    thresholds = _read_thresholds(checks, document)
+    if checks.problems:
+        raise ConfigError(checks.problems)
     return Inventory(
         hosts=hosts,
         interval_s=float(defaults.get("interval_s", 2.0)),
@@ -182,81 +74,70 @@ def parse_config(text: str, path: str = "config.toml") -> Inventory:
     )
 
 
-def _read_section(reading: _Reading, document: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _describe_syntax(error: tomllib.TOMLDecodeError, text: str, path: str) -> str:
+    message, _, where = str(error).rstrip(")").partition(" (at ")
+    line = where.removeprefix("line ").partition(",")[0]
+    if not line.isdigit():  # "at end of document"
+        line = str(text.count("\n") + 1)
+    return f"{path}:{line}: this is no TOML: {message}"
+
+
+def _read_table(checks: Checks, document: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = document.get(name, {})
-    if not isinstance(table, dict):
-        reading.complain((name,), "must be a table")
-        return {}
-    return _read_keys(reading, (name,), table, keys_of(name))
+    if isinstance(table, dict):
+        return table
+    shown = f"{name}.NAME" if name == "hosts" else name
+    checks.complain((name,), f"must be a table [{shown}]")
+    return {}
 
 
-def _read_keys(
-    reading: _Reading, place: tuple[str, ...], table: Mapping[str, Any], known: Mapping[str, Key]
-) -> dict[str, Any]:
-    good: dict[str, Any] = {}
-    for name, value in table.items():
-        if name not in known:
-            reading.complain_unknown((*place, name), known)
-        elif reading.check((*place, name), value, known[name]):
-            good[name] = value
-    return good
+def _read_section(checks: Checks, document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return checks.keep_good((name,), _read_table(checks, document, name), keys_of(name))
 
 
 def _read_hosts(
-    reading: _Reading, document: Mapping[str, Any], defaults: Mapping[str, Any]
+    checks: Checks, document: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[HostConfig, ...]:
-    table = document.get("hosts", {})
-    if not isinstance(table, dict):
-        reading.complain(("hosts",), "must be tables named [hosts.NAME]")
-        return ()
     hosts = []
-    for name, row in table.items():
+    for name, row in _read_table(checks, document, "hosts").items():
+        place = ("hosts", name)
         if not isinstance(row, dict):
-            reading.complain(("hosts", name), f"must be a table [hosts.{name}]")
+            checks.complain(place, f"must be a table [hosts.{name}]")
             continue
-        values = _read_keys(reading, ("hosts", name), row, keys_of("hosts.NAME"))
-        engines = tuple(_read_engine(reading, name, one) for one in values.pop("engines", ()))
-        address = values.pop("address", name)
-        hosts.append(
-            HostConfig(
-                name=name,
-                address=None if address == LOCAL_ADDRESS else address,
-                user=values.pop("user", defaults.get("user")),
-                tags=tuple(values.pop("tags", ())),
-                disks=tuple(values.pop("disks", ())),
-                interval_s=float(values.pop("interval_s", defaults.get("interval_s", 2.0))),
-                engines=tuple(engine for engine in engines if engine is not None),
-                **values,
-            )
-        )
+        before = len(checks.problems)
+        if "address" not in row:
+            # The name is what ssh is given, then.
+            checks.is_right(place, name, keys_of("hosts.NAME")["address"])
+        values = checks.keep_good(place, row, keys_of("hosts.NAME"))
+        if len(checks.problems) == before:
+            hosts.append(_read_host(name, values, defaults))
     return tuple(hosts)
 
 
-def _read_engine(reading: _Reading, host: str, row: Mapping[str, Any]) -> EngineConfig | None:
-    place = ("hosts", host, "engines")
-    if not row.get("kind") or not row.get("url"):
-        reading.complain(place, "each needs kind and url")
-        return None
-    url = row["url"]
-    if not re.match(r"https?://[^/@]+(/|$)", url):
-        reading.complain(place, f"{url!r} is no http(s) URL without a user and password")
-        return None
-    return EngineConfig(row["kind"], url, row.get("key_env"))
+def _read_host(name: str, values: dict[str, Any], defaults: Mapping[str, Any]) -> HostConfig:
+    address = values.pop("address", name)
+    # ssh to this machine, as its own user or through a forwarded port, is ssh.
+    local = address in LOCAL_ADDRESSES and not values.keys() & {"user", "port"}
+    return HostConfig(
+        name=name,
+        address=None if local else address,
+        user=values.pop("user", None if local else defaults.get("user")),
+        tags=tuple(values.pop("tags", ())),
+        disks=tuple(values.pop("disks", ())),
+        interval_s=float(values.pop("interval_s", defaults.get("interval_s", 2.0))),
+        engines=tuple(EngineConfig(**row) for row in values.pop("engines", ())),
+        **values,
+    )
 
 
 def _read_thresholds(
-    reading: _Reading, document: Mapping[str, Any]
+    checks: Checks, document: Mapping[str, Any]
 ) -> dict[str, tuple[float | None, float | None]]:
-    table = document.get("thresholds", {})
     key = keys_of("thresholds")["METRIC"]
-    found: dict[str, tuple[float | None, float | None]] = {}
-    if not isinstance(table, dict):
-        reading.complain(("thresholds",), "must be a table")
-        return found
-    for name, row in table.items():
-        if reading.check(("thresholds", name), row, key):
-            found[name] = (row.get("warn"), row.get("crit"))
-    return found
+    known = sorted({metric.name for metric in METRICS if metric.kind == "gauge"})
+    table = _read_table(checks, document, "thresholds")
+    good = checks.keep_good(("thresholds",), table, dict.fromkeys(known, key))
+    return {name: (row.get("warn"), row.get("crit")) for name, row in good.items()}
 
 
 def template() -> str:
@@ -269,12 +150,10 @@ def template() -> str:
     for key in KEYS:
         if key.section != section:
             section = key.section
-            name = section.replace("NAME", "gpu-1")
-            shown = f"[{name}]"
-            lines += ["", f"# {shown}" if "gpu-1" in name else shown]
+            # A host must not appear by itself, an empty section does no harm.
+            lines += ["", "# [hosts.gpu-1]" if section == "hosts.NAME" else f"[{section}]"]
         name = "util_percent" if key.name == "METRIC" else key.name
-        setting = f"# {name} = {key.example}"
-        lines.append(f"{setting:<64}# {key.text}")
+        lines.append(f"{f'# {name} = {key.example}':<64}# {key.text}")
     return "\n".join(lines) + "\n"
 
 
@@ -287,8 +166,15 @@ def write_template(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError([f"{path}: exists already and was left as it is"]) from None
+        if path.exists() or path.is_symlink():
+            message = "exists already and was left as it is"
+            raise ConfigError([f"{path}: {message}"], "edit it, or name another file") from None
+        raise ConfigError([f"{path.parent}: is no folder"]) from None
     except OSError as error:
         raise ConfigError([f"{path}: can't be written: {error.strerror}"]) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(template())
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(template())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise ConfigError([f"{path}: can't be written: {error.strerror}"]) from None

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpumon.config_keys import ADDRESS_PATTERN, LOCAL_ADDRESSES, USER_PATTERN
 from gpumon.errors import GpumonError
 from gpumon.inventory import HostConfig, Inventory
 
 __all__ = ["TargetError", "choose_hosts", "parse_target"]
 
-_LOCAL_NAMES = frozenset({"local", "localhost"})
-_TARGET = re.compile(
-    r"(?:(?P<user>[^@\s]+)@)?"
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:@\[\]]+))"
-    r"(?::(?P<port>\d{1,5}))?"
-)
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class TargetError(GpumonError):
@@ -26,26 +23,49 @@ class TargetError(GpumonError):
 
 def parse_target(text: str) -> HostConfig:
     """The host that a word on the command line means. Raises ``TargetError``."""
-    if text in _LOCAL_NAMES:
+    if text in LOCAL_ADDRESSES:
         return HostConfig(name=text)
-    match = _TARGET.fullmatch(text)
-    # ssh would take a word that begins with "-" for an option.
-    if match is None or text.startswith("-") or (match["host"] or "").startswith("-"):
-        if text.count(":") > 1 and "[" not in text:
-            raise TargetError(f"{text!r} is no host", f"write an IPv6 address as [{text}]")
+    user, at, rest = text.rpartition("@")
+    host, port = _split_port(text, rest)
+    good = re.fullmatch(ADDRESS_PATTERN, host) and (not at or re.fullmatch(USER_PATTERN, user))
+    if not good or not text.isprintable():
         raise TargetError(f"{text!r} is no host", "write HOST, USER@HOST or HOST:PORT")
-    port = int(match["port"]) if match["port"] else None
-    if port is not None and not 0 < port < 65536:
-        raise TargetError(f"{text!r}: there is no port {port}", "ports are 1 to 65535")
-    return HostConfig(
-        name=text, address=match["v6"] or match["host"], user=match["user"], port=port
-    )
+    return HostConfig(name=text, address=host, user=user or None, port=port)
 
 
-def _this_machine(taken: Sequence[HostConfig]) -> HostConfig:
-    names = {host.name for host in taken}
-    name = socket.gethostname() or "localhost"
-    return HostConfig(name="localhost" if name in names else name)
+def _split_port(text: str, rest: str) -> tuple[str, int | None]:
+    """Host and port of ``rest``, the part behind the user; ``text`` is for errors."""
+    if _is_ipv6(rest):
+        # As for ssh: without brackets all of it is the address.
+        return rest, None
+    if rest.startswith("["):
+        host, bracket, tail = rest[1:].partition("]")
+        if not bracket or not _is_ipv6(host) or (tail and not tail.startswith(":")):
+            raise TargetError(f"{text!r} is no host", "write an IPv6 address as [2001:db8::7]:22")
+        port = tail[1:] if tail else None
+    else:
+        host, colon, port_text = rest.partition(":")
+        port = port_text if colon else None
+    if port is None:
+        return host, None
+    if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise TargetError(f"{text!r} has no port from 1 to 65535", "write HOST:PORT or [IPV6]:PORT")
+    return host, int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _this_machine(inventory: Inventory) -> HostConfig:
+    taken = {host.name for host in inventory.hosts}
+    names = (socket.gethostname(), "localhost", "this machine")
+    name = next(name for name in names if name and name not in taken)
+    return HostConfig(name=name, interval_s=inventory.interval_s)
 
 
 def choose_hosts(
@@ -53,17 +73,22 @@ def choose_hosts(
 ) -> Inventory:
     """The inventory with the hosts to watch: those named, else this machine and the config's.
 
-    A name in the config goes before an ad hoc meaning. Raises ``TargetError``.
+    A name in the config goes before an ad hoc meaning. ``interval_s`` goes before every
+    interval of the config. Raises ``TargetError``.
     """
-    configured = {host.name: host for host in inventory.hosts}
     if targets:
-        hosts = [configured.get(text) or parse_target(text) for text in dict.fromkeys(targets)]
+        configured = {host.name: host for host in inventory.hosts}
         # Who names a host wants it read, also where the config switched it off.
-        hosts = [replace(host, enabled=True) for host in hosts]
+        hosts = [
+            replace(configured[text], enabled=True)
+            if text in configured
+            else replace(parse_target(text), interval_s=inventory.interval_s)
+            for text in dict.fromkeys(targets)
+        ]
     else:
         hosts = list(inventory.hosts)
         if inventory.local and not any(host.is_local for host in hosts):
-            hosts.insert(0, _this_machine(hosts))
+            hosts.insert(0, _this_machine(inventory))
     if interval_s is not None:
         hosts = [replace(host, interval_s=interval_s) for host in hosts]
     return replace(inventory, hosts=tuple(hosts), interval_s=interval_s or inventory.interval_s)

@@ -173,11 +173,11 @@ class ViewerFeed:
         self._trouble = None
         self._is_owned = owner is not None
         self._owner = owner or self._owner
-        views = [found.pop(host.name, None) or self._unheard(host) for host in self._hosts]
+        views = [found.get(host.name) or self._unheard(host) for host in self._hosts]
         if self._others:
             since = time.time() - _HEARD_OF_S
-            lately = (view for view in found.values() if _heard_at(view) >= since)
-            views += sorted(lately, key=lambda view: view.host)
+            others = found.keys() - {host.name for host in self._hosts}
+            views += [found[name] for name in sorted(others) if _heard_at(found[name]) >= since]
         self._views = views
 
     def _unheard(self, host: HostConfig) -> HostView:

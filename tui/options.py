@@ -179,7 +179,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_intermixed_args(rest)
     options.command = command
     options.typo = None
-    if named is None and options.hosts and (unknown or len(options.hosts) == 1):
+    plain = named is None and "--" not in arguments and bool(options.hosts)
+    if plain and (unknown or len(options.hosts) == 1):
         options.typo = _meant_command(options.hosts[0])
     if unknown and options.typo is None:
         raise _explain_unknown(unknown[0], command)
@@ -201,7 +202,9 @@ def _explain_unknown(word: str, command: str) -> UsageError:
     name = word.partition("=")[0]
     homes = [other for other in COMMANDS if name in _option_names(other)]
     if homes:
-        return UsageError(f"{name} is an option of gpumon {homes[0]}", f"write gpumon {homes[0]} {name}")
+        return UsageError(
+            f"{name} is an option of gpumon {homes[0]}", f"write gpumon {homes[0]} {name}"
+        )
     near = difflib.get_close_matches(name, list(_option_names(command)), n=1)
     return UsageError(f"there is no option {name}", f"did you mean {near[0]}?" if near else fix)
 

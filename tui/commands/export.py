@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from gpumon.config_file import load_config
 from gpumon.export import ExportError, export, parse_moment
-from gpumon.paths import config_path
 from gpumon.store import open_reader
-from gpumon.tui.commands.settings import choose_database
+from gpumon.tui.commands.settings import choose_database, read_config
 
 __all__ = ["run"]
 
@@ -25,16 +23,17 @@ _BAR_CELLS = 30
 
 def run(options: argparse.Namespace) -> int:
     """Write the samples asked for. Raises ``ExportError`` and ``StoreError``."""
-    path = Path(options.config) if options.config else config_path()
-    inventory = load_config(path, required=bool(options.config))
+    inventory = read_config(options)
     now = time.time()
     since = parse_moment(options.since, now)
     until = parse_moment(options.until, now) if options.until else int(now) + 1
     if until <= since:
         raise ExportError("--until is not after --since", "swap them")
     reader = open_reader(choose_database(options, inventory))
-    form = options.format or ("jsonl" if options.output.endswith(".jsonl") else "csv")
-    progress = _show_progress if sys.stderr.isatty() and options.output != "-" else None
+    ending = Path(options.output).suffix
+    form = options.format or ("jsonl" if ending in (".jsonl", ".ndjson") else "csv")
+    on_screen = options.output == "-" and sys.stdout.isatty()
+    progress = _show_progress if sys.stderr.isatty() and not on_screen else None
     try:
         with _open_output(options.output, force=options.force) as file:
             rows = export(
@@ -60,24 +59,37 @@ def run(options: argparse.Namespace) -> int:
 def _open_output(name: str, *, force: bool) -> Iterator[TextIO]:
     """Standard output, or a file that appears only when it is whole."""
     if name == "-":
+        # Line ends as the format has them, whatever the platform's are.
         with open(sys.stdout.fileno(), "w", encoding="utf-8", newline="", closefd=False) as file:
             yield file
         return
-    path = Path(name)
+    # A link is followed, so that not the link but its file is replaced.
+    path = Path(name).expanduser().resolve()
+    if path.exists() and not path.is_file():
+        with _explained(path), path.open("w", encoding="utf-8", newline="") as file:
+            yield file  # a pipe or a device is never replaced
+        return
     if path.exists() and not force:
-        raise ExportError(f"{path} exists already", "name another file, or add --force")
+        raise ExportError(f"{path}: exists already", "name another file, or add --force")
+    with _explained(path):
+        descriptor, part = tempfile.mkstemp(prefix=f".{path.name[:200]}.", dir=path.parent)
     try:
-        descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise ExportError(f"{path}: {error.strerror}", "name another file") from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            yield file
-        Path(part).replace(path)
-    except OSError as error:
-        raise ExportError(f"{path}: {error.strerror}", "make room, or name another file") from None
+        with _explained(path):
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                yield file
+            Path(part).replace(path)
     finally:
         Path(part).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Name the file where the system says why it can't be written."""
+    try:
+        yield
+    except OSError as error:
+        fix = "make room, or name another file with -o"
+        raise ExportError(f"{path}: {error.strerror or error}", fix) from None
 
 
 def _show_progress(seen: int, total: int) -> None:

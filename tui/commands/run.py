@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import sys
 
 from gpumon.errors import GpumonError
 from gpumon.inventory import Inventory
+from gpumon.tui.commands.finishing import finish
 from gpumon.tui.commands.settings import choose_database, read_inventory, start_log
+from gpumon.tui.exit_codes import ExitCode
 from gpumon.tui.options import UsageError
 
 __all__ = ["run"]
@@ -46,8 +47,9 @@ async def _show(options: argparse.Namespace, inventory: Inventory) -> int:
         app = GpumonApp(feed, inventory=inventory, theme=theme)
         feed.start()
         await app.run_async(mouse=inventory.mouse and not options.no_mouse)
-        return app.return_code or 0
+        # Textual takes the cancellation by SIGINT for a wish to leave.
+        task = asyncio.current_task()
+        interrupted = task is not None and task.cancelling() > 0
+        return ExitCode.INTERRUPTED if interrupted else app.return_code or 0
     finally:
-        # Ctrl-C now must not leave probes on the hosts.
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(feed.close())
+        await finish(feed.close())

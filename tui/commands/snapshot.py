@@ -9,7 +9,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
+from gpumon import __version__
+from gpumon.codec import encode_view
 from gpumon.collectors.fleet import Fleet
 from gpumon.inventory import Inventory
 from gpumon.placement import shown_processor, size_text
@@ -22,12 +25,15 @@ from gpumon.snapshot import (
     NvmlState,
 )
 from gpumon.text import safe
+from gpumon.tui.commands.finishing import finish
 from gpumon.tui.commands.settings import read_inventory, start_log
 from gpumon.tui.exit_codes import ExitCode
 
 __all__ = ["run"]
 
 _GIB = 2**30
+#: Rates need two samples; nobody should wait longer for the second one.
+_PACE_S = 1.0
 _ENDED = frozenset({HostState.DOWN, HostState.BLOCKED, HostState.DISABLED})
 
 
@@ -35,21 +41,31 @@ def run(options: argparse.Namespace) -> int:
     """Print one round; the status says whether every enabled host answered."""
     inventory = read_inventory(options)
     start_log(options)
+    if options.interval is None:
+        hosts = (
+            replace(host, interval_s=min(host.interval_s, _PACE_S)) for host in inventory.hosts
+        )
+        inventory = replace(inventory, hosts=tuple(hosts))
     views = asyncio.run(_read_once(inventory, options.timeout))
     if options.json:
-        from gpumon.codec import encode_view
-
-        document = {"at": time.time(), "hosts": [encode_view(view) for view in views]}
-        print(json.dumps(document, indent=1, allow_nan=False))
+        print(json.dumps(_document(views, time.time()), indent=1, allow_nan=False))
     else:
         for line in _table(views, time.time()):
             print(line)
-    failed = [
-        view
-        for view in views
-        if view.snapshot is None and view.status.state is not HostState.DISABLED
-    ]
-    return ExitCode.HOST_FAILED if failed else ExitCode.OK
+    return ExitCode.OK if all(map(_has_answered, views)) else ExitCode.HOST_FAILED
+
+
+def _document(views: Sequence[HostView], now: float) -> dict[str, object]:
+    answered = all(map(_has_answered, views))
+    hosts = [encode_view(view) for view in views]
+    return {"gpumon": __version__, "at": now, "all_answered": answered, "hosts": hosts}
+
+
+def _has_answered(view: HostView) -> bool:
+    """True for a host with a sample whose connection holds, and for one that is not asked."""
+    if view.status.state is HostState.DISABLED:
+        return True
+    return view.snapshot is not None and view.status.state is HostState.UP
 
 
 def _is_whole(snapshot: HostSnapshot) -> bool:
@@ -62,31 +78,37 @@ def _is_whole(snapshot: HostSnapshot) -> bool:
 
 
 async def _read_once(inventory: Inventory, timeout_s: float) -> list[HostView]:
+    """The views once every host has given a whole sample or failed, or time is up."""
+    total = len(inventory.hosts)
     waiting = {host.name for host in inventory.hosts}
     done = asyncio.Event()
     progress = sys.stderr.isatty()
 
     def take(view: HostView) -> None:
         whole = view.snapshot is not None and _is_whole(view.snapshot)
-        if (whole or view.status.state in _ENDED) and view.host in waiting:
+        if whole or view.status.state in _ENDED:
             waiting.discard(view.host)
-            if progress:
-                total = len(inventory.hosts)
-                print(f"\r{total - len(waiting)} of {total} hosts", end="", file=sys.stderr)
+        if progress:
+            print(f"\r{total - len(waiting)} of {total} hosts", end="", file=sys.stderr)
         if not waiting:
             done.set()
 
     fleet = Fleet(inventory.hosts, on_view=take)
     task = asyncio.create_task(fleet.run())
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await done.wait()
-    views = fleet.views()
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await done.wait()
+        return fleet.views()
+    finally:
+        await finish(_end(task))
+        if progress:
+            print("\r\x1b[K", end="", file=sys.stderr)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    if progress:
-        print("\r\x1b[K", end="", file=sys.stderr)
-    return views
 
 
 def _table(views: Sequence[HostView], now: float) -> list[str]:
