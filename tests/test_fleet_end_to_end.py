@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.collectors.fleet import Fleet
+from gpumon.inventory import HostConfig
 from gpumon.snapshot import (
     Cause,
     Engine,
@@ -33,8 +34,10 @@ from gpumon.snapshot import (
 )
 from tests.rig.fleet import RigFleet
 from tests.rig.need import need
+from tests.rig.network import Network
 from tests.rig.nvml_mock.scenarios import lost_uuid
-from tests.rig.sshd import wait_until
+from tests.rig.scale import ScaleFleet
+from tests.rig.sshd import Client, SshHost, wait_until
 
 #: What is healthy throughout, and so must not feel the others' troubles.
 STEADY = ("berlin-1", "ams-mig", "cpu-vps", "no-python", "hung")
@@ -377,3 +380,75 @@ def test_killing_the_client_leaves_no_probe_on_any_host(rig_fleet: RigFleet) -> 
     killed = time.monotonic()
     wait_until(lambda: not any(host.probes() for host in hosts), 10, "the probes to end")
     assert time.monotonic() - killed < 3
+
+
+async def _until_sampled(hosts: list[HostConfig], samples: int, timeout_s: float) -> list[HostView]:
+    """Views of all hosts once each has given so many samples."""
+    counted = dict.fromkeys((host.name for host in hosts), 0)
+    story = Story()
+
+    def hear(view: HostView) -> None:
+        story.hear(view)
+        if view.snapshot is not None and view.status.state is HostState.UP:
+            counted[view.host] += 1
+
+    fleet = Fleet(hosts, on_view=hear)
+    running = asyncio.create_task(fleet.run())
+    try:
+        wanted = f"{samples} samples of {len(hosts)} hosts"
+        await _until(story, lambda: min(counted.values()) >= samples, timeout_s, wanted)
+        return fleet.views()
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def test_a_noisy_login_and_a_read_only_home_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("sshd", "netns", "bash")
+    banner = tmp_path / "banner"
+    banner.write_text("*** AUTHORISED USE ONLY ***\n" * 20)
+    network = Network()
+    try:
+        host = SshHost(
+            "noisy",
+            tmp_path / "noisy",
+            Client(tmp_path / "client"),
+            network,
+            shell="/bin/bash",
+            home_files={".bashrc": "echo loading modules; echo 'Traceback' >&2; seq 300\n"},
+            read_only_home=True,
+            extra=(f"Banner {banner}",),
+        ).start()
+        said = host.client.ssh("noisy", "touch ~/x || echo read-only")
+        assert said.startswith("loading modules\n")
+        assert said.endswith("read-only\n")
+        for name, text in host.client.environment.items():
+            monkeypatch.setenv(name, text)
+        config = host.host_config(interval_s=0.5)
+        (view,) = asyncio.run(_until_sampled([config], 3, 20))
+    finally:
+        network.close()
+    assert view.status.state is HostState.UP
+    assert view.snapshot is not None
+    assert view.snapshot.facts.hostname == "noisy"
+
+
+def test_many_hosts_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("ssh", "ssh-keygen", "cc")
+    with ScaleFleet(40, tmp_path / "sim", interval_s=1.0) as simulated:
+        for name, text in simulated.environment.items():
+            monkeypatch.setenv(name, text)
+        views = asyncio.run(_until_sampled(list(simulated.configs), 3, 40))
+    assert [view.host for view in views] == [config.name for config in simulated.configs]
+    cards: set[str] = set()
+    for view in views:
+        assert view.status.state is HostState.UP
+        assert view.snapshot is not None
+        assert view.snapshot.facts.hostname == view.host
+        assert len(view.snapshot.gpus) == 8
+        assert [engine.state for engine in view.snapshot.engines] == [EngineState.UP]
+        cards |= {gpu.uuid for gpu in view.snapshot.gpus}
+    assert len(cards) == 40 * 8, "every host has cards of its own"

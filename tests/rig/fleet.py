@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -146,7 +145,7 @@ class RigFleet:
     # --- life --------------------------------------------------------------------------
     def __enter__(self) -> RigFleet:
         try:
-            if netns_trouble() is None and os.environ.get("GPUMON_RIG_NETNS") != "0":
+            if netns_trouble() is None:
                 self._network = Network()
             for name in self._only:
                 getattr(self, f"_start_{name.replace('-', '_')}")()

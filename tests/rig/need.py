@@ -45,9 +45,18 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_FOLDERS}")
 
 
-@functools.cache
 def netns_trouble() -> str | None:
-    """Why no host with namespaces of its own can be made here; None where one can."""
+    """Why no host with namespaces of its own can be made here; None where one can.
+
+    GPUMON_RIG_NETNS=0 says that none is wanted.
+    """
+    if os.environ.get("GPUMON_RIG_NETNS") == "0":
+        return "GPUMON_RIG_NETNS=0"
+    return _try_netns()
+
+
+@functools.cache
+def _try_netns() -> str | None:
     if os.geteuid() != 0:
         return "not root"
     for program in ("ip", "unshare", "nsenter", "setpriv"):

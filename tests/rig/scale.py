@@ -124,39 +124,41 @@ class _Lines:
         self._hello = json.dumps(hello)
         self._hostname = json.dumps(hello["hostname"])
         self.answers = _answers()
-        chance = random.Random(7)  # noqa: S311
+        gpus = sample["gpus"]
+        for index in (5, 6):
+            # the scenario's broken cards are for other tests
+            uuid = gpus[4]["uuid"].replace("7c1d04", f"7c1d0{index}")
+            gpus[index] = {**gpus[4], "index": index, "uuid": uuid, "pci_id": f"0000:a{index}:00.0"}
+        chance = random.Random(7)
         self._variants: list[list[str]] = []
         for _ in range(_VARIANTS):
-            for gpu in sample["gpus"]:
-                if gpu.get("util_percent") is not None:
-                    gpu["util_percent"] = float(chance.randrange(101))
-                    gpu["power_w"] = round(chance.uniform(70, 690), 3)
-                    gpu["memory_used_bytes"] = chance.randrange(80 * 2**30)
+            for gpu in gpus:
+                gpu["util_percent"] = float(chance.randrange(101))
+                gpu["power_w"] = round(chance.uniform(70, 690), 3)
+                gpu["memory_used_bytes"] = chance.randrange(80 * 2**30)
+                gpu["memory_free_bytes"] = gpu["memory_total_bytes"] - gpu["memory_used_bytes"]
             sample["system"]["cpu_percent"] = round(chance.uniform(0, 100), 1)
-            marks = {"seq": "@S@", "mono": "@M@", "wall": "@W@", "gpus_mono": "@G@", "http": "@H@"}
+            marks = {"seq": "@S@", "mono": "@M@", "wall": "@W@", "gpus_mono": "@M@", "http": "@H@"}
             line = json.dumps({**sample, **marks, "watched": _watched()}, separators=(",", ":"))
-            self._variants.append(re.split(r'"@[SMWGH]@"', line))
-            order = re.findall(r'"@([SMWGH])@"', line)
-            assert order == list("SMWGH") or set(order) == set("SMWGH")
-            self._order = order
-        self.size = len(self.sample(0, 0.0, "[]"))
+            # each host has cards of its own
+            line = re.sub(r'"@([SMWH])@"', r"@\1@", line).replace("GPU-7c1d0", "GPU-@N@")
+            self._variants.append(re.split(r"@([SMWHN])@", line))
+        self.size = len(self.sample(0, 0, 0.0, "[]"))
 
     def hello(self, number: int) -> bytes:
         return self._hello.replace(self._hostname, f'"sim-{number:04d}"').encode() + b"\n"
 
-    def sample(self, seq: int, mono: float, http: str) -> bytes:
-        parts = self._variants[seq % _VARIANTS]
+    def sample(self, number: int, seq: int, mono: float, http: str) -> bytes:
         values = {
             "S": str(seq),
             "M": f"{mono:.3f}",
-            "W": f"{time.time():.3f}",
-            "G": f"{mono:.3f}",
+            "W": f"{time.time():.6f}",
+            "N": f"{number:04x}d",
             "H": http,
         }
-        text = parts[0] + "".join(
-            values[mark] + part for mark, part in zip(self._order, parts[1:], strict=True)
-        )
-        return text.encode() + b"\n"
+        parts = list(self._variants[(seq + number) % _VARIANTS])
+        parts[1::2] = [values[mark] for mark in parts[1::2]]
+        return "".join(parts).encode() + b"\n"
 
 
 class _Simulated:
@@ -197,12 +199,15 @@ class _Simulated:
         while not self._process.stdout.is_closing():
             mono = loop.time()
             try:
-                self._process.stdout.write(self._lines.sample(seq, mono, self._http(mono)))
+                self._process.stdout.write(self._line(seq, mono))
                 await self._process.stdout.drain()
             except (asyncssh.Error, OSError):
                 return
             seq += 1
             await asyncio.sleep(max(0.0, start + seq * self._lines.interval_s - loop.time()))
+
+    def _line(self, seq: int, mono: float) -> bytes:
+        return self._lines.sample(self._number, seq, mono, self._http(mono))
 
     def _http(self, mono: float) -> str:
         rows = []

@@ -154,6 +154,11 @@ class SshHost:
     programs: Mapping[str, str] = field(default_factory=dict)
     #: lines for sshd_config
     extra: Sequence[str] = ()
+    #: the user's login shell and start-up files; with namespaces only
+    shell: str = "/bin/sh"
+    home_files: Mapping[str, str] = field(default_factory=dict)
+    #: True: nothing can be written below the user's home; with namespaces only
+    read_only_home: bool = False
     address: str = "127.0.0.1"
     port: int = 22
     netns: str | None = None
@@ -256,6 +261,8 @@ class SshHost:
             path.chmod(0o755)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
+        for file, text in self.home_files.items():
+            (home / file).write_text(text)
         variables = {
             "PATH": f"{tools}:{_SYSTEM_PATH}",
             "HOME": str(home),
@@ -289,7 +296,7 @@ class SshHost:
         passwd = self.folder / "passwd"
         user, home = getpass.getuser(), self.folder / "home"
         kept = Path("/etc/passwd").read_text().splitlines()
-        own = f"{user}:x:{os.getuid()}:{os.getgid()}:{user}:{home}:/bin/sh"
+        own = f"{user}:x:{os.getuid()}:{os.getgid()}:{user}:{home}:{self.shell}"
         kept = [own if line.startswith(f"{user}:") else line for line in kept]
         passwd.write_text("\n".join(kept) + "\n")
         steps = [
@@ -301,6 +308,9 @@ class SshHost:
             real = dict.fromkeys(os.path.realpath(path) for path in _PYTHONS)
             hidden = [path for path in real if Path(path).exists()]
             steps += [f"mount --bind /dev/null {shlex.quote(path)}" for path in hidden]
+        if self.read_only_home:
+            place = shlex.quote(str(home))
+            steps += [f"mount --bind {place} {place}", f"mount -o remount,bind,ro {place}"]
         steps.append(f"exec {shlex.join(command)}")
         script = self.folder / "init.sh"
         script.write_text("\n".join(steps) + "\n")
