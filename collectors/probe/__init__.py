@@ -1,0 +1,1 @@
+"""What runs on a host: its files travel there as text and import each other by name."""
