@@ -7,6 +7,7 @@ them, over real SSH to simulated hosts (12.8 kB a line: 8 cards, 4 GPU processes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import resource
 import subprocess
@@ -21,7 +22,8 @@ from tests.rig.scale import ScaleFleet, address_of
 
 __all__ = ["measure"]
 
-_BUDGETS = {10: None, 100: 3.0, 1000: 15.0}
+_BUDGETS = {10: None, 100: 3.0, 200: None, 1000: 15.0}
+_CONNECT_LIMIT_S = 90.0
 
 
 async def _collect(hosts: int, port: int, database: str, seconds: float) -> dict[str, Any]:
@@ -54,7 +56,8 @@ async def _collect(hosts: int, port: int, database: str, seconds: float) -> dict
     fleet = Fleet(configs, on_view=take)
     began, cpu_began = time.perf_counter(), time.process_time()
     tasks = [asyncio.create_task(fleet.run()), asyncio.create_task(writer.run())]
-    await asyncio.wait_for(everyone.wait(), 120)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(everyone.wait(), _CONNECT_LIMIT_S)
     connect_s, connect_cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     await asyncio.sleep(6)
     lags.clear()
@@ -64,9 +67,10 @@ async def _collect(hosts: int, port: int, database: str, seconds: float) -> dict
     counted = len(lags)
     found = {
         "connect_s": connect_s,
+        "heard": len(heard),
         "connect_cpu_ms": 1000 * connect_cpu_s / hosts,
         "cpu_s_per_min": 60 * cpu_s / took_s,
-        "ms_per_sample": 1000 * cpu_s / counted,
+        "ms_per_sample": 1000 * cpu_s / max(1, counted),
         "rss_mb": int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6,
         "lag_p99_s": percentile(lags, 0.99),
         "samples": counted,
@@ -100,6 +104,8 @@ def measure(*, quick: bool = False) -> list[Figure]:
         seconds = 10.0 if quick else 30.0
         found = _run(hosts, seconds)
         note = f"{found['samples']} samples, {found['expected']:.0f} due"
+        if found["heard"] < hosts:
+            note += f"; only {found['heard']} hosts spoke in {_CONNECT_LIMIT_S:.0f} s"
         if found["trouble"]:
             note += f"; store: {found['trouble']}"
         name = f"{hosts} hosts"

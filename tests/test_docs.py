@@ -1,15 +1,18 @@
-"""README names every command, option and config key."""
+"""README names every command, option, key of the config and of the keyboard."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from gpumon.config_file import parse_config, template
-from gpumon.config_keys import KEYS
+from gpumon.config_keys import KEYS, Key
+from gpumon.tui.actions import ACTIONS, Action, key_label
 from gpumon.tui.exit_codes import ExitCode
 from gpumon.tui.options import COMMANDS, build_parser
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+KEYBOARD = README.split("| key |", 1)[1].split("\n\n", 1)[0]
 CONFIG = README.split("```toml\n", 1)[1].split("```", 1)[0]
 
 
@@ -17,15 +20,27 @@ CONFIG = README.split("```toml\n", 1)[1].split("```", 1)[0]
 def test_every_command_and_its_options(command: str) -> None:
     assert f"gpumon {command}" in README
     for action in build_parser(command)._actions:
-        names = [
-            name for name in action.option_strings if name not in ("-h", "--help", "--version")
-        ]
+        names = action.option_strings
         assert not names or any(name in README for name in names), names
+        for choice in action.choices or ():
+            assert str(choice) in README
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key.name != "METRIC"], ids=lambda k: k.name)
-def test_every_key_of_the_config(key: object) -> None:
-    assert f"{getattr(key, 'name', '')} = " in CONFIG
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.section}.{key.name}")
+def test_every_key_of_the_config(key: Key) -> None:
+    section = tomllib.loads(CONFIG)
+    for name in key.section.replace("NAME", "berlin-1").split("."):
+        section = section[name]
+    value = next(iter(section.values())) if key.name == "METRIC" else section[key.name]
+    row = value[0] if isinstance(value, list) and key.parts else value
+    for part in key.parts:
+        assert part.name in row
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.text)
+def test_every_key_of_the_keyboard(action: Action) -> None:
+    for key in action.keys:
+        assert f"`{key_label(key)}`" in KEYBOARD
 
 
 def test_the_example_config_is_valid() -> None:

@@ -36,19 +36,27 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert len(loaded) < 200, "modules, not milliseconds, are counted here"
 
 
-def test_export_loads_no_screen_and_no_network(tmp_path: Path) -> None:
-    loaded = loaded_after(
-        run_command("export", "--table", "gpu", "--db", str(tmp_path / "none.db"))
+def test_collect_and_export_load_no_screen(tmp_path: Path) -> None:
+    """Both are really run: what is imported late counts as well."""
+    database = str(tmp_path / "gpumon.db")
+    stop = (
+        "import os, signal, threading, time\n"
+        "def stop():\n"
+        f"    while not os.path.exists({database!r}) or len(sys.modules) < 100: time.sleep(0.05)\n"
+        "    time.sleep(1.5)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Thread(target=stop).start()\n"
     )
-    assert "gpumon.export" in loaded
-    assert not loaded & {"textual", "asyncssh", "httpx", "ollama", "gpumon.collectors"}
-
-
-def test_collecting_here_loads_no_screen_and_no_ssh() -> None:
+    collect = run_command("collect", "--interval", "0.5", "--db", database, "localhost")
+    loaded = loaded_after(stop + collect)
+    assert {"gpumon.collectors.fleet", "gpumon.store", "asyncio"} <= loaded
+    assert not loaded & {"textual", "rich", "gpumon.tui.app"}
+    assert "asyncssh" not in loaded, "no host needs it"
     loaded = loaded_after(
-        "import gpumon.tui.commands.collect, gpumon.collectors.fleet, gpumon.store"
+        run_command("export", "--table", "host", "--db", database, "-o", str(tmp_path / "x.csv"))
     )
-    assert not loaded & {"textual", "rich", "asyncssh", "gpumon.tui.app"}
+    assert "localhost" in (tmp_path / "x.csv").read_text()
+    assert not loaded & {"textual", "rich", "asyncssh", "httpx", "ollama", "gpumon.collectors"}
 
 
 def test_the_core_loads_neither() -> None:

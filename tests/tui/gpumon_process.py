@@ -69,14 +69,18 @@ class Home:
             process.wait()
 
     @contextmanager
-    def in_terminal(self, *arguments: str) -> Iterator[Terminal]:
-        """Run it in a terminal of 120x40; it is killed at the end if it still runs."""
+    def in_terminal(self, *arguments: str, before: str = "") -> Iterator[Terminal]:
+        """Run it in a terminal of 120x40; it is killed at the end if it still runs.
+
+        ``before``: Python code that is run in its process first.
+        """
+        code = f"{before}\nimport sys; from gpumon.tui.cli import main; sys.exit(main())"
         pid, descriptor = pty.fork()
         if pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
             os.chdir(ROOT)
             environment = {**self.environment, "TERM": "xterm-256color"}
-            os.execve(COMMAND[0], [*COMMAND, *arguments], environment)
+            os.execve(sys.executable, [sys.executable, "-c", code, *arguments], environment)
         running = Terminal(pid, descriptor, 120, 40)
         try:
             yield running

@@ -99,6 +99,25 @@ def test_the_option_goes_before_the_variable_and_that_before_the_config(home: Ho
             assert used.shows(f"no theme '{named}'")
 
 
+def test_a_bug_on_screen_is_one_line_and_a_traceback_in_the_log_only(home: Home) -> None:
+    break_it = (
+        "from gpumon.tui.app import GpumonApp\n"
+        "def tick(self):\n"
+        "    secret = 'hunter2'\n"
+        "    raise RuntimeError('boom')\n"
+        "GpumonApp._tick = tick\n"
+    )
+    with home.in_terminal(before=break_it) as used:
+        assert used.exit_status() == 1
+        assert used.shows("gpumon: this is a mistake in gpumon: RuntimeError: boom; run it again")
+        after = used.written.rpartition(rig.LEAVES_ALTERNATE_SCREEN)[2]
+        assert b"Traceback" not in used.written
+        assert b"hunter2" not in used.written
+        assert after.count(b"\n") == 1
+    assert "RuntimeError: boom" in (home.state / "gpumon.log").read_text()
+    assert_nothing_left(home)
+
+
 @pytest.mark.parametrize(("arguments", "on"), [((), True), (("--no-mouse",), False)])
 def test_the_mouse(home: Home, arguments: tuple[str, ...], on: bool) -> None:
     with home.in_terminal(*arguments) as used:

@@ -45,8 +45,12 @@ async def _show(options: argparse.Namespace, inventory: Inventory) -> int:
     feed = SwitchingFeed(inventory, database, named=bool(options.hosts))
     try:
         app = GpumonApp(feed, inventory=inventory, theme=theme)
+        # Textual would print a traceback with the values of all variables.
+        app._print_error_renderables = app._exit_renderables.clear  # type: ignore[method-assign]
         feed.start()
         await app.run_async(mouse=inventory.mouse and not options.no_mouse)
+        if app._exception is not None:
+            raise app._exception
         # Textual takes the cancellation by SIGINT for a wish to leave.
         task = asyncio.current_task()
         interrupted = task is not None and task.cancelling() > 0
