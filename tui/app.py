@@ -21,9 +21,10 @@ from textual.screen import Screen
 
 from gpumon.feed import Feed, FeedMode
 from gpumon.inventory import Inventory
+from gpumon.snapshot import HostView
 from gpumon.text import safe
 from gpumon.tui.actions import Scope, bindings
-from gpumon.tui.frame import Frame
+from gpumon.tui.frame import Frame, says_the_same
 from gpumon.tui.rows.troubles import Trouble, troubles
 from gpumon.tui.screens.base import FrameScreen
 from gpumon.tui.screens.fleet import FleetScreen
@@ -33,7 +34,10 @@ from gpumon.tui.themes import THEMES, choose_theme, defaults_for
 
 __all__ = ["GpumonApp"]
 
+#: Ages move once a second.
 _TICK_S = 1.0
+#: A new sample is on screen within this.
+_PEEK_S = 0.25
 _TERMINAL_CHECK_S = 2.0
 #: the exit status of a shell command that a signal ended
 _BY_SIGNAL = 128
@@ -66,6 +70,7 @@ class GpumonApp(App[None]):
         self._clock = clock
         self._tick_s = tick_s
         self._frame: Frame | None = None
+        self._judged: dict[str, tuple[HostView, int, list[Trouble]]] = {}
         self._first_seen: dict[tuple[str, str], float] = {}
         #: troubles of each host in the newest frame
         self.found: dict[str, list[Trouble]] = {}
@@ -89,6 +94,8 @@ class GpumonApp(App[None]):
     def on_mount(self) -> None:
         """Timers and signals."""
         self.set_interval(self._tick_s, self._tick)
+        if self._tick_s > _PEEK_S:
+            self.set_interval(_PEEK_S, self._peek)
         self.set_interval(_TERMINAL_CHECK_S, self._check_terminal)
         self.app_resume_signal.subscribe(self, self._paint_all)
         loop = asyncio.get_running_loop()
@@ -121,8 +128,25 @@ class GpumonApp(App[None]):
     def _take_frame(self) -> Frame:
         now = self._clock()
         frame = Frame(tuple(self._feed.views()), self._feed.status(), now)
-        self.found = {view.host: self._dated(troubles(view, now), now) for view in frame.views}
+        self.found = {view.host: self._troubles(view, now) for view in frame.views}
         return frame
+
+    def _troubles(self, view: HostView, now: float) -> list[Trouble]:
+        """A host's troubles; looked for again when it said something or a second went by."""
+        known = self._judged.get(view.host)
+        if known is None or known[1] != int(now) or not says_the_same(known[0], view):
+            found = self._dated(troubles(view, now), now)
+            known = self._judged[view.host] = (view, int(now), found)
+        return known[2]
+
+    def _peek(self) -> None:
+        """Between two ticks: draw again where a host has said something new."""
+        frame = self.frame
+        if frame.paused_at is not None or frame.now > self._clock() - _PEEK_S / 2:
+            return
+        views = self._feed.views()
+        if len(views) != len(frame.views) or not all(map(says_the_same, views, frame.views)):
+            self._tick()
 
     def _dated(self, found: list[Trouble], now: float) -> list[Trouble]:
         """Troubles with the time they were first seen, where they do not know it."""

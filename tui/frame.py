@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpumon.feed import FeedStatus
 from gpumon.snapshot import HostView
 
-__all__ = ["Frame"]
+__all__ = ["Frame", "says_the_same"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,11 @@ class Frame:
     def paused(self, since: float, minutes: int) -> Frame:
         """The same frame, held since then; ``minutes`` is what the badge says."""
         return replace(self, paused_at=since, paused_minutes=minutes)
+
+
+def says_the_same(one: HostView, other: HostView) -> bool:
+    """True where two views hold the very same snapshot and status.
+
+    Identity, not equality: a new sample with equal values is news, its age is 0.
+    """
+    return one.snapshot is other.snapshot and one.status is other.status

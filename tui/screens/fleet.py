@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
+from gpumon.snapshot import HostView
 from gpumon.tui.actions import Scope, bindings
-from gpumon.tui.frame import Frame
+from gpumon.tui.frame import Frame, says_the_same
+from gpumon.tui.rows.cell import Row
 from gpumon.tui.rows.fleet import FLEET_COLUMNS, fleet_row
 from gpumon.tui.rows.strip import strip_lines
 from gpumon.tui.rows.top_line import banner_lines
@@ -33,6 +35,10 @@ class FleetScreen(FrameScreen):
     SCOPE = Scope.FLEET
     BINDINGS = bindings(Scope.FLEET)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: dict[str, tuple[HostView, int, list[Trouble], Row]] = {}
+
     def compose_middle(self) -> Iterable[Widget]:
         """The table, a rule and the strip of troubles."""
         yield MetricTable(FLEET_COLUMNS, id="hosts", empty="no hosts: see gpumon config init")
@@ -42,7 +48,7 @@ class FleetScreen(FrameScreen):
     def show_frame(self, frame: Frame, found: dict[str, list[Trouble]]) -> None:
         """One row a host, then the troubles of all."""
         super().show_frame(frame, found)
-        rows = [fleet_row(view, found.get(view.host, []), frame.now) for view in frame.views]
+        rows = [self._row(view, found.get(view.host, []), frame.now) for view in frame.views]
         self.table.show(rows)
         everything = sorted(
             (trouble for each in found.values() for trouble in each),
@@ -53,6 +59,19 @@ class FleetScreen(FrameScreen):
         lines = strip_lines(everything, frame.now, most=most, width=self.size.width)
         self.query_one("#strip", Pane).show(lines)
         self._show_rule(len(everything))
+
+    def _row(self, view: HostView, found: list[Trouble], now: float) -> Row:
+        """A host's row; made anew when it said something or a second went by."""
+        made = self._made.get(view.host)
+        if (
+            made is None
+            or made[1] != int(now)
+            or made[2] is not found
+            or not says_the_same(made[0], view)
+        ):
+            row = fleet_row(view, found, now)
+            made = self._made[view.host] = (view, int(now), found, row)
+        return made[3]
 
     def _show_rule(self, count: int) -> None:
         word = "no trouble" if count == 0 else "1 trouble" if count == 1 else f"{count} troubles"
