@@ -61,6 +61,7 @@ class SshConfig:
         self._known: dict[tuple[str, str | None, int | None], tuple[Stamp, ResolvedHost]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._bare: Options | None = None
+        self._asking_defaults = asyncio.Lock()
 
     def command(self, address: str, user: str | None, port: int | None) -> list[str]:
         """The arguments by which ``ssh`` is told the host, without the program's name."""
@@ -86,13 +87,18 @@ class SshConfig:
         if known is not None and stamp is not None and known[0] == stamp:
             return known[1]
         options = parse_options(await self._print(self.command(address, user, port)))
-        if self._bare is None:
-            bare = await self._print(["-F", os.devnull, "--", "localhost"])
-            self._bare = parse_options(bare)
-        resolved = read_resolution(address, options, self._bare)
+        resolved = read_resolution(address, options, await self._defaults())
         if stamp is not None:
             self._known[key] = (stamp, resolved)
         return resolved
+
+    async def _defaults(self) -> Options:
+        """What ssh does where no configuration speaks; asked for once by all hosts."""
+        async with self._asking_defaults:
+            if self._bare is None:
+                bare = await self._print(["-F", os.devnull, "--", "localhost"])
+                self._bare = parse_options(bare)
+            return self._bare
 
     async def _print(self, arguments: Sequence[str]) -> str:
         """Run ``ssh -G``."""

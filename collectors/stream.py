@@ -100,20 +100,23 @@ class _Stream:
             env_names=tuple(name for engine in ENGINES for name in engine.env_names),
             disks=self._config.disks,
         )
-        payload = build_payload(probe)
-        start = b"%d\n" % len(payload) + payload
-        return await self._run(command, start, nonce, read_line)
+
+        def load() -> bytes:
+            payload = build_payload(probe)
+            return b"%d\n" % len(payload) + payload
+
+        return await self._run(command, load, nonce, read_line)
 
     async def run_fallback(self) -> Exit | Explanation:
         """Read a host without Python through its shell and ``nvidia-smi``."""
         nonce = f"n{secrets.token_hex(8)}"
         command = fallback_command(self._config.interval_s, nonce=nonce)
-        return await self._run(command, b"", nonce, SmiReader().read)
+        return await self._run(command, bytes, nonce, SmiReader().read)
 
     async def _run(
         self,
         command: str,
-        start: bytes,
+        make_start: Callable[[], bytes],
         nonce: str,
         parse: Callable[[bytes], dict[str, Any] | None],
     ) -> Exit | Explanation:
@@ -127,7 +130,8 @@ class _Stream:
             async with asyncio.timeout(_HELLO_WAIT_S) as limit:
                 with contextlib.suppress(TransportError):
                     # A reader that ended at once is better explained by its exit.
-                    await process.write(start)
+                    # Made here, so that 100 KB are not kept for as long as the host is up.
+                    await process.write(make_start())
                 async for line in process.lines():
                     if not self._greeted:
                         self._listen_for(greeting, line)
@@ -136,7 +140,7 @@ class _Stream:
                         record = parse(line)
                         if record is not None and await self._take(record, process):
                             limit.reschedule(self._wind_up())
-                        nonsense = 0
+                        record, nonsense = None, 0
                     except WireError as error:
                         nonsense += 1
                         if nonsense >= _MOST_NONSENSE:

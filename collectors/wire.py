@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from gpumon.collectors.wire_values import (
@@ -101,7 +102,7 @@ class WatchedProcess:
     env_readable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """What an HTTP request on the host came to."""
 
@@ -120,6 +121,16 @@ class Answer:
     truncated: bool = False
     #: True where status, body and error equal those of the answer before
     same: bool = False
+
+    @cached_property
+    def document(self) -> Any:
+        """The body as JSON, parsed once however often it is read; None where it is none."""
+        if self.body is None or self.truncated or self.error:
+            return None
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
 
 _FACT_READERS = field_readers(HostFacts)

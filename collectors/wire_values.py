@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from gpumon.snapshot import REASONS
 
 __all__ = [
     "NONSENSE",
+    "Field",
     "Reader",
     "field_readers",
     "read_flag",
@@ -148,20 +149,32 @@ def read_reasons(value: object, known: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def field_readers(record: type) -> dict[str, Reader]:
-    """Field -> the reader of its raw value, for the plain fields of a record.
+class Field(NamedTuple):
+    """How one field is read: numbers by bounds at once, the rest by ``read``."""
+
+    #: float, int, or None for what ``read`` takes
+    number: type | None
+    low: float
+    high: float
+    read: Reader
+
+
+def field_readers(record: type) -> dict[str, Field]:
+    """Field -> how its raw value is read, for the plain fields of a record.
 
     Plain are numbers, flags, strings and tuples of strings, each possibly None.
     """
-    readers: dict[str, Reader] = {}
+    readers: dict[str, Field] = {}
     hints = get_type_hints(record)
     for one in fields(record):
         hint: Any = hints[one.name]
         if isinstance(hint, UnionType):
             hint = next(part for part in get_args(hint) if part is not NoneType)
+        low, high = _bounds(one.name)
         reader = _reader(one.name, hint)
         if reader is not None:
-            readers[one.name] = reader
+            number = hint if hint in (float, int) else None
+            readers[one.name] = Field(number, low, high, reader)
     return readers
 
 
@@ -183,17 +196,23 @@ def _reader(name: str, hint: Any) -> Reader | None:
 
 
 def read_record(
-    row: Mapping[str, object], readers: Mapping[str, Reader]
+    row: Mapping[str, object], readers: Mapping[str, Field]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """(values, unknown) of a row: each field by itself, None + "nonsense" where it is bad."""
     unknown = read_reasons(row.get("unknown"), readers)
     values: dict[str, Any] = {}
-    for name, reader in readers.items():
-        raw = row.get(name)
+    get = row.get
+    for name, (number, low, high, read) in readers.items():
+        raw = get(name)
         if raw is None:
             values[name] = None
             continue
-        value = values[name] = reader(raw)
+        # Most values are good numbers of their own type, and a fleet has many: without a call.
+        if number is not None and type(raw) is number and low <= raw <= high:  # type: ignore[operator]
+            value: object = raw
+        else:
+            value = read(raw)
+        values[name] = value
         if value is None:
             unknown[name] = NONSENSE
         elif name in unknown:

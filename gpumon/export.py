@@ -19,7 +19,7 @@ __all__ = ["ExportError", "columns_of", "export", "parse_moment"]
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 #: A spreadsheet takes a cell that begins so for a formula (OWASP, CSV Injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 class ExportError(GpumonError):
@@ -34,7 +34,8 @@ def parse_moment(text: str, now: float) -> int:
     if text.strip().lower() == "now":
         return int(now)
     if match := _AGO.fullmatch(text.strip()):
-        return max(0, int(now - float(match[1]) * _UNITS_S[match[2]]))
+        ago_s = float(match[1]) * _UNITS_S[match[2]]
+        return int(now - ago_s) if ago_s < now else 0
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

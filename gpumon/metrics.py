@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,8 @@ from gpumon.snapshot import GpuState, HostState, NvmlState
 __all__ = ["METRICS", "TABLES", "Metric", "metric", "metrics_of"]
 
 TABLES = ("gpu", "host", "model", "process")
+#: what a column of the database can hold, either way
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,17 @@ class Metric:
         return self.name
 
     def encode(self, record: Any) -> int | None:
-        """The value as the database keeps it."""
+        """The value as the database keeps it; None also for one that no column can hold."""
         value = self.read(record)
         if value is None:
             return None
         if self.kind == "state":
             return self.states.index(str(value)) if str(value) in self.states else None
-        return round(float(value) * self.scale)
+        if not math.isfinite(value):
+            return None
+        whole = value if isinstance(value, int) else float(value)
+        stored = round(whole * self.scale)
+        return stored if abs(stored) <= _LARGEST else None
 
     def decode(self, stored: int | None) -> int | float | bool | str | None:
         """The value in its unit, from what the database kept."""

@@ -26,7 +26,8 @@ _UNITS = ((1000**4, "TB"), (1000**3, "GB"), (1000**2, "MB"), (1000, "KB"))
 
 def _round_half_away(value: float) -> int:
     """Go's ``math.Round`` for positive numbers; Python's rounds halves to even."""
-    return math.floor(value + 0.5)
+    whole = math.floor(value)
+    return whole + (value - whole >= 0.5)
 
 
 def processor_text(size_bytes: int, vram_bytes: int) -> str:
@@ -99,7 +100,9 @@ def _duration_text(duration_s: float) -> str:
     ):
         if hours < limit:
             return f"{hours // unit_hours} {unit}"
-    return f"{hours // (24 * 365)} years"
+    # Of the hours begun, not of the rounded ones: 730 days less a second are "1 years"
+    # (format/time.go up to 0.33; pull request 17827 would change it).
+    return f"{int(duration_s / 3600) // 24 // 365} years"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,10 @@ class Placement:
 
 
 def place(model: Model, gpus: Sequence[Gpu], processes: Sequence[GpuProcess] | None) -> Placement:
-    """Join a model's claim with the driver's rows of its runner's process."""
+    """Join a model's claim with the driver's rows of its runner's process.
+
+    A process on several cards, or on several slices of one, has a row for each.
+    """
     believed = model.size_bytes not in (None, 0) and model.vram_bytes is not None
     claimed = model.vram_bytes if believed else None
     host = None
@@ -161,7 +167,6 @@ def place(model: Model, gpus: Sequence[Gpu], processes: Sequence[GpuProcess] | N
         else:
             by_gpu[process.gpu_uuid] = by_gpu.get(process.gpu_uuid, 0) + process.memory_bytes
     if not by_gpu and not unmeasured and not _sees_processes(gpus, processes):
-        # In a container the list may be empty though others work: it proves nothing.
         return Placement(claimed, host, reason="not-visible")
     on = {*by_gpu, *unmeasured}
     indexes = sorted(g.index for g in gpus if g.uuid in on and g.index is not None)
@@ -169,17 +174,24 @@ def place(model: Model, gpus: Sequence[Gpu], processes: Sequence[GpuProcess] | N
 
 
 def _same_start(process: GpuProcess, model: Model) -> bool:
-    """A pid is used again; with the start time it is one process."""
+    """A pid is used again; with the start time it is one process.
+
+    A row without one, whose process is not visible here, may carry another namespace's pid.
+    """
     started = model.runner.start_ticks if model.runner else None
-    return None in (process.start_ticks, started) or process.start_ticks == started
+    if process.start_ticks is None:
+        return process.unknown.get("start_ticks") != "not-visible"
+    return started is None or process.start_ticks == started
 
 
 def _sees_processes(gpus: Sequence[Gpu], processes: Sequence[GpuProcess]) -> bool:
     """True where an absent process is really not on any card.
 
-    Either the driver lists somebody, or no card holds enough memory to hide a model.
+    Every process that the driver lists is known here, or none is listed and no card holds
+    enough memory to hide a model. In a container the list may be empty though others work,
+    or hold pids that mean nothing there.
     """
     if processes:
-        return True
+        return all("start_ticks" not in process.unknown for process in processes)
     used = [gpu.memory_used_bytes for gpu in gpus if gpu.parent_uuid is None]
     return bool(used) and all(value is not None and value < 500 * 2**20 for value in used)

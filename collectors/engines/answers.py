@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from gpumon.collectors.wire import Answer
@@ -13,12 +12,7 @@ __all__ = ["explain_answer", "json_of"]
 
 def json_of(answer: Answer | None) -> Any:
     """The JSON of a good answer; None where there is none or it can't be read."""
-    if answer is None or answer.status != 200 or answer.body is None or answer.truncated:
-        return None
-    try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return None
+    return None if answer is None or answer.status != 200 else answer.document
 
 
 def explain_answer(answer: Answer) -> tuple[EngineState, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from gpumon.collectors.wire import WatchedProcess
 from gpumon.snapshot import Runner
@@ -113,7 +112,7 @@ def read_runner(process: WatchedProcess) -> Runner:
         visible_devices=process.env.get("CUDA_VISIBLE_DEVICES"),
         main_gpu=_whole(flags.get("main_gpu")),
         split_mode=flags.get("split_mode"),
-        model_path=str(PurePath(flags["model"])) if flags.get("model") else None,
+        model_path=flags.get("model") or None,
         cpu_percent=process.cpu_percent,
         rss_bytes=process.rss_bytes,
         unknown=unknown,

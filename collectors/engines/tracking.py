@@ -60,9 +60,10 @@ class EngineTracker:
         known = self._answers.get(answer.id)
         if answer.same:
             if known is not None:
-                self._answers[answer.id] = replace(
-                    known, monotonic_s=answer.monotonic_s, elapsed_ms=answer.elapsed_ms
-                )
+                again = replace(known, monotonic_s=answer.monotonic_s, elapsed_ms=answer.elapsed_ms)
+                # What was parsed of the same body stays parsed.
+                vars(again).setdefault("document", known.document)
+                self._answers[answer.id] = again
             return
         self._answers[answer.id] = answer
 

@@ -86,6 +86,8 @@ def explain(path: Path, error: Exception) -> StoreError:
         return Full(path)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError(f"{path}: locked by another program", "end the program that holds it")
+    if primary == sqlite3.SQLITE_IOERR:
+        return StoreError(f"{path}: the disk failed ({text})", "look at its errors: dmesg")
     if isinstance(error, OSError):
         return Unwritable(path, error.strerror or text)
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from gpumon.store.errors import Locked, Unwritable
 
 __all__ = ["WriterLock", "lock_path", "read_owner"]
+
+
+_TRIES = 5
+_BETWEEN_TRIES_S = 0.01
 
 
 def lock_path(database: Path) -> Path:
@@ -21,18 +26,34 @@ class WriterLock:
 
     def __init__(self, database: Path) -> None:
         """Take it. Raises ``Locked`` and ``Unwritable``."""
-        path = lock_path(database)
+        self._path = path = lock_path(database)
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unwritable(path, error.strerror or str(error)) from None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not self._take():
             os.close(self._descriptor)
-            raise Locked(database, _read_pid(path)) from None
+            raise Locked(database, _read_pid(path))
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def _take(self) -> bool:
+        """Try a few times: ``read_owner`` of another process holds it for microseconds."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_BETWEEN_TRIES_S)
+            else:
+                return True
+        return False
+
+    def is_in_place(self) -> bool:
+        """False where its file was removed: then another process could take a new one."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Give it back. The file stays: removing it would race with another's taking."""

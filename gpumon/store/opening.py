@@ -12,18 +12,26 @@ from gpumon.store.errors import Corrupt, StoreError, TooNew, Unwritable, explain
 from gpumon.store.filesystem import is_networked
 from gpumon.store.schema import VERSION, migrations, read_version
 
-__all__ = ["connect_reader", "connect_writer"]
+__all__ = ["connect_reader", "connect_writer", "make_folder"]
 
 #: The write-ahead log is cut back to this after a checkpoint.
 _LOG_BYTES = 64 * 1024 * 1024
 _BUSY_S = 2.0
 
 
-def _make_private(path: Path) -> None:
-    """Make folder and file readable by their owner only, before SQLite writes into them."""
+def make_folder(path: Path) -> None:
+    """Make the database's folder, for its owner only. Raises ``Unwritable``."""
     try:
         if not path.parent.exists():
-            path.parent.mkdir(mode=0o700, parents=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unwritable(path, error.strerror or str(error)) from None
+
+
+def _make_private(path: Path) -> None:
+    """Make the file readable by its owner only, before SQLite writes into it."""
+    make_folder(path)
+    try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if path.stat().st_mode & 0o077 and path.stat().st_uid == os.getuid():
             path.chmod(0o600)

@@ -18,6 +18,7 @@ __all__ = ["Batch", "Dimensions", "insert_statement"]
 _LOW_BITS = (1 << PROCESS_BITS) - 1
 #: Text of a host in a dimension table; a longer one names nothing better.
 _LONGEST_TEXT = 1000
+_LARGEST = 2**63 - 1
 
 
 def insert_statement(table: str) -> str:
@@ -45,6 +46,8 @@ class Dimensions:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._known: dict[tuple[Any, ...], int] = {}
+        #: cards, hosts and models beyond the number that a key has room for
+        self.refused: set[tuple[str, int]] = set()
 
     def forget(self) -> None:
         """Ask the database again: a transaction that made numbers was rolled back."""
@@ -72,6 +75,7 @@ class Dimensions:
 
     def _add(self, batch: Batch, table: str, second: int, number: int, record: object) -> None:
         if number >= MOST_SERIES:
+            self.refused.add((table, number))
             return
         values = tuple(metric.encode(record) for metric in metrics_of(table))
         batch.add(table, (second << SERIES_BITS | number, *values))
@@ -147,7 +151,9 @@ class Dimensions:
 
 
 def _clean(value: Any) -> Any:
-    """SQLite's text is UTF-8: what a host sent as half a character would not go in."""
+    """What SQLite can hold: its text is UTF-8, its whole numbers have 64 bits."""
     if isinstance(value, str):
         return value[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, int):
+        return max(-_LARGEST, min(_LARGEST, value))
     return value

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import sqlite3
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +17,8 @@ from gpumon.inventory import Retention
 from gpumon.snapshot import HostState, HostView
 from gpumon.store.errors import StoreError, explain
 from gpumon.store.lock import WriterLock
-from gpumon.store.opening import connect_writer
-from gpumon.store.retention import trim
+from gpumon.store.opening import connect_writer, make_folder
+from gpumon.store.retention import SteadyClock, trim, trim_processes
 from gpumon.store.rows import Batch, Dimensions, insert_statement
 from gpumon.store.viewer_mark import is_viewed
 
@@ -26,23 +29,21 @@ _TICK_S = 1.0
 #: What waits for the database is dropped when it is older than this.
 _QUEUE_S = 300.0
 _MOST_WAITING = 200_000
+#: Views in one transaction: while the disk is full, a try must not cost more each second.
+_SLICE_VIEWS = 500
 #: Processes change slowly and are many.
 _PROCESSES_EVERY_S = 10.0
 _LATEST_EVERY_S = 10.0
 _TRIM_EVERY_S = 1.0
-#: A wall clock that moved so far from the monotonic one was set by somebody.
-_CLOCK_JUMP_S = 600.0
+_TRIM_PROCESSES_EVERY_S = 3600.0
+#: What SQLite or Python says of a value that no column takes: the view's fault, not the disk's.
+_BAD_VIEW = (sqlite3.IntegrityError, ArithmeticError, ValueError, TypeError)
 
 
 def open_writer(path: Path, *, retention: Retention) -> StoreWriter:
     """Take the lock and open the database. Raises a ``StoreError``."""
     path = path.absolute()
-    if not path.parent.exists():
-        # The lock lies beside the database.
-        try:
-            path.parent.mkdir(mode=0o700, parents=True)
-        except OSError as error:
-            raise explain(path, error) from None
+    make_folder(path)
     lock = WriterLock(path)
     try:
         return StoreWriter(path, connect_writer(path), lock, retention)
@@ -63,15 +64,18 @@ class StoreWriter:
     ) -> None:
         self._path = path
         self._connection = connection
+        self._file = path.stat()
         self._lock = lock
         self._retention = retention
         self._dimensions = Dimensions(connection)
         self._waiting: deque[tuple[float, HostView]] = deque()
+        self._flushing = asyncio.Lock()
         self._seen: dict[str, tuple[float, HostState]] = {}
         self._processes_at: dict[str, float] = {}
         self._latest_at: dict[str, float] = {}
         self._trimmed_at = 0.0
-        self._clock_offset_s = time.time() - time.monotonic()
+        self._trimmed_processes_at = time.monotonic()
+        self._clock = SteadyClock()
         self._dropped = 0
         self._error: StoreError | None = None
         # sqlite3 calls block; one thread keeps them in order.
@@ -82,6 +86,8 @@ class StoreWriter:
     def trouble(self) -> str | None:
         """What keeps samples from being written, in one line; None while all is well."""
         if self._error is None:
+            if refused := len(self._dimensions.refused):
+                return f"{self._path}: full of names; {refused} cards or models are not recorded"
             return None
         lost = f"; {self._dropped} samples dropped" if self._dropped else ""
         fix = f"; next: {self._error.fix}" if self._error.fix else ""
@@ -105,58 +111,77 @@ class StoreWriter:
             self._dropped += 1
 
     async def run(self) -> None:
-        """Write once a second until cancelled."""
-        while True:
+        """Write once a second until cancelled or closed."""
+        while not self._closed:
             await asyncio.sleep(_TICK_S)
             await self.flush()
 
     async def flush(self) -> None:
         """Write all that waits; what can't be written waits on, for five minutes."""
-        views = [view for _, view in self._waiting]
+        async with self._flushing:
+            size = _SLICE_VIEWS
+            while taken := [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]:
+                try:
+                    await self._write_slice(taken)
+                except _BAD_VIEW as error:
+                    size = 1
+                    if len(taken) == 1:
+                        _log.warning("a sample of %s was left out: %s", taken[0][1].host, error)
+                    else:
+                        self._waiting.extendleft(reversed(taken))
+                except (sqlite3.Error, OSError, StoreError) as error:
+                    self._waiting.extendleft(reversed(taken))
+                    self._fail(error)
+                    return
+                except BaseException:
+                    # Cancelled: the thread may write them still, and a second time is the same.
+                    self._waiting.extendleft(reversed(taken))
+                    raise
+            try:
+                await self._tidy()
+            except (sqlite3.Error, OSError, StoreError) as error:
+                self._fail(error)
+                return
+            self._recover()
+
+    async def _write_slice(self, taken: list[tuple[float, HostView]]) -> None:
+        await self._in_thread(self._write, [view for _, view in taken], time.time())
+
+    async def _tidy(self) -> None:
+        """Let one step's worth of old samples go."""
         now = time.time()
-        loop = asyncio.get_running_loop()
-        trimming = abs(now - self._trimmed_at) >= _TRIM_EVERY_S and not self._clock_jumped(now)
-        if not views and not trimming:
-            return
-        try:
-            await asyncio.shield(
-                loop.run_in_executor(self._thread, self._write, views, now, trimming)
-            )
-        except (sqlite3.Error, OSError, StoreError) as error:
-            found = explain(self._path, error)
-            if self._error is None or str(self._error) != str(found):
-                _log.warning("%s", found)
-            self._error = found
-            self._drop_old()
-            return
-        for _ in views:
-            self._waiting.popleft()
-        if trimming:
+        if abs(now - self._trimmed_at) >= _TRIM_EVERY_S and self._clock.is_steady(now):
+            await self._in_thread(self._trim, now)
             self._trimmed_at = now
-        if self._error is not None:
-            _log.warning("%s: recording again", self._path)
-        self._error = None
-        self._dropped = 0
 
-    def _clock_jumped(self, now: float) -> bool:
-        """A clock set ahead would make all that was recorded look old enough to delete."""
-        return abs(now - time.monotonic() - self._clock_offset_s) > _CLOCK_JUMP_S
+    async def _in_thread(self, work: Callable[..., None], *given: object) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(self._thread, work, *given))
 
-    def _drop_old(self) -> None:
+    def _fail(self, error: Exception) -> None:
+        found = explain(self._path, error)
+        if self._error is None or str(self._error) != str(found):
+            _log.warning("%s", found)
+        self._error = found
         limit = time.monotonic() - _QUEUE_S
         while self._waiting and self._waiting[0][0] < limit:
             self._waiting.popleft()
             self._dropped += 1
 
-    def _write(self, views: list[HostView], now: float, trimming: bool) -> None:
+    def _recover(self) -> None:
+        if self._error is not None:
+            _log.warning("%s: recording again; %d samples lost", self._path, self._dropped)
+        self._error = None
+        self._dropped = 0
+
+    def _write(self, views: list[HostView], now: float) -> None:
         """In the store's thread: one transaction, all of it or none."""
-        connection = self._connection
+        self._follow_file()
         viewed = is_viewed(self._path)
         batch = Batch()
         processes_at, latest_at = dict(self._processes_at), dict(self._latest_at)
         newest = {view.host: view for view in views}
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as connection:
             for view in views:
                 at = view.snapshot.received_at if view.snapshot else now
                 processes = _is_due(processes_at, view.host, at, _PROCESSES_EVERY_S)
@@ -169,15 +194,55 @@ class StoreWriter:
                 connection.executemany(
                     "INSERT OR REPLACE INTO latest (host, at, view) VALUES (?, ?, ?)", batch.latest
                 )
-            if trimming:
-                trim(connection, self._retention, now)
+        self._processes_at, self._latest_at = processes_at, latest_at
+
+    def _trim(self, now: float) -> None:
+        """In the store's thread."""
+        self._follow_file()
+        hourly = time.monotonic() - self._trimmed_processes_at >= _TRIM_PROCESSES_EVERY_S
+        with self._transaction() as connection:
+            trim(connection, self._retention, now)
+            if hourly:
+                trim_processes(connection, self._retention, now)
+        if hourly:
+            self._dimensions.forget()
+            self._trimmed_processes_at = time.monotonic()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
             connection.execute("COMMIT")
         except BaseException:
             self._dimensions.forget()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        self._processes_at, self._latest_at = processes_at, latest_at
+
+    def _follow_file(self) -> None:
+        """Open anew where the file was moved away or removed: SQLite would write on into it.
+
+        So a damaged database that is moved aside is followed by a new one by itself.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._file, self._path.stat()):
+                return
+        # Closed first: it writes its log into the old file, wherever that is by now.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+        make_folder(self._path)
+        if not self._lock.is_in_place():
+            lock = WriterLock(self._path)
+            self._lock.release()
+            self._lock = lock
+        self._connection = connect_writer(self._path)
+        self._dimensions = Dimensions(self._connection)
+        self._processes_at.clear()
+        self._latest_at.clear()
+        self._file = self._path.stat()
+        _log.warning("%s: was moved or removed; a new one was made", self._path)
 
     async def close(self) -> None:
         """Write what waits, close the file, give the lock back."""
@@ -187,8 +252,7 @@ class StoreWriter:
         self._latest_at.clear()
         if self._seen:
             await self.flush()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._connection.close)
+        await self._in_thread(self._connection.close)
         self._thread.shutdown()
         self._lock.release()
 
