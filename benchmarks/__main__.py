@@ -14,7 +14,7 @@ import sys
 from benchmarks.figures import table
 
 #: in the order of the printed table
-NAMES = ("startup", "tui_cost", "collector", "host_loss", "probe")
+NAMES = ("startup", "tui_cost", "collector", "host_loss", "probe", "store")
 
 
 def main() -> int:

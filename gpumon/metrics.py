@@ -49,8 +49,10 @@ class Metric:
         value = self.read(record)
         if value is None:
             return None
+        if type(value) is int and self.scale == 1:
+            return value if abs(value) <= _LARGEST else None
         if self.kind == "state":
-            return self.states.index(str(value)) if str(value) in self.states else None
+            return self.states.index(value) if value in self.states else None
         if not math.isfinite(value):
             return None
         whole = value if isinstance(value, int) else float(value)

@@ -65,6 +65,9 @@ REASONS: Mapping[str, str] = {
     "engine-refused": "the engine refused to answer",
     "engine-nonsense": "the engine's answer could not be understood",
     "engine-zero": "the engine says 0 for a loaded model, which cannot be",
+    "engine-lacks": "this kind of engine does not report it",
+    "no-process": "no process of it can be seen",
+    "ambiguous": "more than one process could be it",
     "no-driver": "no driver is loaded that could be asked",
     "fallback": "not offered by nvidia-smi, the fallback reader",
     "no-reading": "never read",
@@ -368,7 +371,7 @@ class Runner:
     gpu_layers: int | None = None
     flash_attention: str | None = None
     context_shift: bool | None = None
-    #: CUDA_VISIBLE_DEVICES where readable
+    #: CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES on AMD) where readable
     visible_devices: str | None = None
     main_gpu: int | None = None
     split_mode: str | None = None
@@ -423,6 +426,8 @@ class Engine:
     #: host's monotonic second of the newest good answer
     answered_monotonic_s: float | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
+    #: host's monotonic second since which no answer was good; None while they are
+    failing_since_monotonic_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,13 +68,16 @@ class LiveFeed:
         self._tasks.append(asyncio.create_task(self._collect(), name="fleet"))
         self._tasks.append(asyncio.create_task(self._record(), name="store"))
 
+    async def _let_screen_come_first(self) -> None:
+        """Loading what connects or writes takes 0.1 to 0.2 s; a person waits for a screen."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_FOR_SCREEN_S):
+                await self._asked.wait()
+        await asyncio.sleep(_PAINT_S)
+
     async def _collect(self) -> None:
         try:
-            # Loading what connects takes 0.1 to 0.2 s, and the first screen comes first.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_WAIT_FOR_SCREEN_S):
-                    await self._asked.wait()
-            await asyncio.sleep(_PAINT_S)
+            await self._let_screen_come_first()
             module = await asyncio.to_thread(importlib.import_module, "gpumon.collectors.fleet")
             self._fleet = module.Fleet(self._hosts, on_view=self._take)
             await self._fleet.run()
@@ -83,14 +86,15 @@ class LiveFeed:
             self._trouble = f"collecting ended by a mistake in gpumon: {error!r}; start it again"
 
     async def _record(self) -> None:
+        await self._let_screen_come_first()
         while self._writer is None:
             if self._reopen is None:
                 return
-            await asyncio.sleep(_REOPEN_EVERY_S)
             try:
                 self._writer = await asyncio.to_thread(self._reopen)
             except StoreError as error:
                 self._trouble = _explain(error)
+                await asyncio.sleep(_REOPEN_EVERY_S)
             else:
                 self._trouble = None
         try:
@@ -231,6 +235,9 @@ class SwitchingFeed:
         self._feed = self._choose()
 
     def _choose(self) -> LiveFeed | ViewerFeed:
+        if not self._database.exists():
+            # Nothing to show from it yet, and making one takes as long as all the rest.
+            return LiveFeed(self._inventory, reopen=self._open)
         try:
             writer = self._open()
         except Locked as error:

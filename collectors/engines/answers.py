@@ -17,10 +17,10 @@ def json_of(answer: Answer | None) -> Any:
 
 def explain_answer(answer: Answer) -> tuple[EngineState, str]:
     """What an answer that is not good says of the server, and a line for a person."""
+    word, _, rest = (answer.error or "failed").partition(" ")
+    if word.rstrip(":") == "timeout":
+        return EngineState.BUSY, f"no answer within {answer.elapsed_ms / 1000:.0f} s"
     if answer.status is None:
-        word, _, rest = (answer.error or "failed").partition(" ")
-        if word.rstrip(":") == "timeout":
-            return EngineState.BUSY, f"no answer within {answer.elapsed_ms / 1000:.0f} s"
         if word.rstrip(":") == "refused":
             return EngineState.DOWN, "nothing listens on its port"
         return EngineState.DOWN, f"{word} {rest}".strip()

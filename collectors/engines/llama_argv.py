@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 from gpumon.collectors.wire import WatchedProcess
 from gpumon.snapshot import Runner
@@ -73,11 +74,18 @@ def read_flags(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
+@functools.lru_cache(maxsize=1024)
+def _flags_of(command: tuple[str, ...]) -> Mapping[str, str]:
+    """Read once for a process, which has the same command line in every sample."""
+    return read_flags(command[1:])
+
+
 def _whole(text: str | None) -> int | None:
     try:
-        return None if text is None else int(text)
+        value = None if text is None else int(text)
     except ValueError:
         return None
+    return value if value is not None and abs(value) < 2**53 else None
 
 
 def read_runner(process: WatchedProcess) -> Runner:
@@ -86,7 +94,7 @@ def read_runner(process: WatchedProcess) -> Runner:
     Without ``-np`` llama-server takes four slots that share one pool
     (``tools/server/server.cpp``); with it, each slot has its own part unless ``-kvu``.
     """
-    flags = read_flags(process.cmd[1:])
+    flags = _flags_of(process.cmd)
     parallel = _whole(flags.get("parallel"))
     unified: bool | None = flags.get("unified") == "on"
     if "unified" not in flags and parallel in (None, -1):
@@ -109,7 +117,8 @@ def read_runner(process: WatchedProcess) -> Runner:
         gpu_layers=_whole(flags.get("gpu_layers")),
         flash_attention=flags.get("flash_attention"),
         context_shift=None if shift is None else shift == "on",
-        visible_devices=process.env.get("CUDA_VISIBLE_DEVICES"),
+        visible_devices=process.env.get("CUDA_VISIBLE_DEVICES")
+        or process.env.get("ROCR_VISIBLE_DEVICES"),
         main_gpu=_whole(flags.get("main_gpu")),
         split_mode=flags.get("split_mode"),
         model_path=flags.get("model") or None,

@@ -11,6 +11,8 @@ from gpumon_probe_worker import Worker
 
 #: How often it is looked whether an earlier probe is still stuck.
 STUCK_CHECK_S = 0.5
+#: How long the first line waits for the readers to start.
+FIRST_LOOK_S = 0.05
 
 
 class Drivers(object):
@@ -22,9 +24,12 @@ class Drivers(object):
         self.nvml = None
         self.failed = None
         self.amd = None
+        self.started = threading.Event()
         thread = threading.Thread(target=self._start, name="drivers")
         thread.daemon = True
         thread.start()
+        # Whether there is a card at all is known in a moment, and the first line should say it.
+        self.started.wait(FIRST_LOOK_S)
 
     def _start(self):
         """Compile and start NVML's reader: 0.2 s where there is a driver."""
@@ -38,6 +43,7 @@ class Drivers(object):
             self._start_nvml()
         else:
             self.failed = {"state": "absent", "detail": "not read: switched off"}
+        self.started.set()
 
     def _start_nvml(self):
         try:

@@ -27,7 +27,7 @@ from gpumon_probe_worker import Worker
 #: How long a tick waits for the reading of processes.
 PROCESSES_WAIT_S = 0.5
 #: The second line comes early, so that rates are known soon after the start.
-SECOND_SAMPLE_S = 0.5
+SECOND_SAMPLE_S = 0.25
 #: A process under this share of a core does nothing but wait.
 BUSY_CPU_PERCENT = 3.0
 #: How long a tick waits for answers to what it has just asked; most take 1 ms.

@@ -16,6 +16,11 @@ __all__ = ["connect_reader", "connect_writer", "make_folder"]
 
 #: The write-ahead log is cut back to this after a checkpoint.
 _LOG_BYTES = 64 * 1024 * 1024
+#: The log goes into the database when it has grown so far: a page that changed every second
+#: since is then written once.
+_CHECKPOINT_BYTES = 16 * 1024 * 1024
+#: A commit writes whole pages, and most of its tables gain a row or two a second only.
+_PAGE_BYTES = 2048
 _BUSY_S = 2.0
 
 
@@ -71,6 +76,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, networked: bool) -> 
     if version == 0 and tables:
         raise Corrupt(path, "it holds another program's tables")
     if not tables:
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if networked:
         # No shared memory there: a rollback journal, and this process alone.
@@ -81,6 +87,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, networked: bool) -> 
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // page_bytes}")
     if version:
         problem = (
             connection.execute("PRAGMA quick_check(1)").fetchone()[0] if _is_small(path) else "ok"

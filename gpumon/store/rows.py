@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +46,7 @@ class Dimensions:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._known: dict[tuple[str, tuple[Any, ...]], int] = {}
         #: cards, hosts and models beyond the number that a key has room for
         self.refused: set[tuple[str, int]] = set()
 
@@ -70,14 +71,15 @@ class Dimensions:
             for process in (snapshot.processes or ()) if processes else ():
                 self._add_process(batch, second, self._process(host, process, second), process)
         if latest:
-            text = json.dumps(encode_view(view), separators=(",", ":"), allow_nan=False)
+            document = encode_view(view, sparse=True)
+            text = json.dumps(document, separators=(",", ":"), allow_nan=False)
             batch.latest.append((host, at, zlib.compress(text.encode(), 1)))
 
     def _add(self, batch: Batch, table: str, second: int, number: int, record: object) -> None:
         if number >= MOST_SERIES:
             self.refused.add((table, number))
             return
-        values = tuple(metric.encode(record) for metric in metrics_of(table))
+        values = [metric.encode(record) for metric in metrics_of(table)]
         batch.add(table, (second << SERIES_BITS | number, *values))
 
     def _add_process(self, batch: Batch, second: int, number: int, process: GpuProcess) -> None:
@@ -86,14 +88,18 @@ class Dimensions:
 
     def _host(self, view: HostView, second: int) -> int:
         return self._number(
-            "host", {"name": view.host}, {"address": view.address, "first_seen": second}
+            "host",
+            (view.host,),
+            lambda: {"name": view.host, "address": view.address, "first_seen": second},
         )
 
     def _gpu(self, host: int, gpu: Gpu, second: int) -> int:
         return self._number(
             "gpu",
-            {"host": host, "uuid": gpu.uuid},
-            {
+            (host, gpu.uuid),
+            lambda: {
+                "host": host,
+                "uuid": gpu.uuid,
                 "pci": gpu.pci_id,
                 "name": gpu.name,
                 "number": gpu.index,
@@ -105,26 +111,27 @@ class Dimensions:
     def _model(self, host: int, engine: Engine, model: Model, second: int) -> int:
         return self._number(
             "model",
-            {
+            (host, engine.kind, engine.port, model.name, model.digest),
+            lambda: {
                 "host": host,
                 "engine": engine.kind,
                 "port": engine.port or 0,
                 "name": model.name,
                 "digest": model.digest or "",
+                "quantization": model.quantization,
+                "first_seen": second,
             },
-            {"quantization": model.quantization, "first_seen": second},
         )
 
     def _process(self, host: int, process: GpuProcess, second: int) -> int:
         return self._number(
             "process",
-            {
+            (host, process.pid, process.start_ticks, process.gpu_uuid),
+            lambda: {
                 "host": host,
                 "pid": process.pid,
                 "start_ticks": process.start_ticks or 0,
                 "gpu_uuid": process.gpu_uuid,
-            },
-            {
                 "user": process.user,
                 "name": process.name,
                 "command": process.command,
@@ -133,20 +140,23 @@ class Dimensions:
             },
         )
 
-    def _number(self, table: str, key: dict[str, Any], more: dict[str, Any]) -> int:
-        key = {name: _clean(value) for name, value in key.items()}
-        known = self._known.get((table, *key.values()))
+    def _number(
+        self, table: str, key: tuple[Any, ...], columns: Callable[[], dict[str, Any]]
+    ) -> int:
+        """The number of a thing; ``key`` is that of its first ``len(key)`` columns."""
+        known = self._known.get((table, key))
         if known is not None:
             return known
-        where = " AND ".join(f"{name} = ?" for name in key)
+        values = {name: _clean(value) for name, value in columns().items()}
+        names = list(values)[: len(key)]
+        where = " AND ".join(f"{name} = ?" for name in names)
         query = f"SELECT id FROM {table} WHERE {where}"  # noqa: S608
-        row = self._connection.execute(query, tuple(key.values())).fetchone()
+        row = self._connection.execute(query, [values[name] for name in names]).fetchone()
         if row is None:
-            values = key | {name: _clean(value) for name, value in more.items()}
-            names, marks = ", ".join(values), ", ".join("?" * len(values))
-            insert = f"INSERT INTO {table} ({names}) VALUES ({marks}) RETURNING id"  # noqa: S608
+            marks = ", ".join("?" * len(values))
+            insert = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) RETURNING id"  # noqa: S608
             row = self._connection.execute(insert, tuple(values.values())).fetchone()
-        self._known[(table, *key.values())] = int(row[0])
+        self._known[(table, key)] = int(row[0])
         return int(row[0])
 
 

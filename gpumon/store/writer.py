@@ -34,7 +34,8 @@ _SLICE_VIEWS = 500
 #: Processes change slowly and are many.
 _PROCESSES_EVERY_S = 10.0
 _LATEST_EVERY_S = 10.0
-_TRIM_EVERY_S = 1.0
+#: Often would write the same pages again and again; what is much goes a step a second.
+_TRIM_EVERY_S = 60.0
 _TRIM_PROCESSES_EVERY_S = 3600.0
 #: What SQLite or Python says of a value that no column takes: the view's fault, not the disk's.
 _BAD_VIEW = (sqlite3.IntegrityError, ArithmeticError, ValueError, TypeError)
@@ -64,7 +65,7 @@ class StoreWriter:
     ) -> None:
         self._path = path
         self._connection = connection
-        self._file = path.stat()
+        self._file: os.stat_result | None = path.stat()
         self._lock = lock
         self._retention = retention
         self._dimensions = Dimensions(connection)
@@ -74,6 +75,7 @@ class StoreWriter:
         self._processes_at: dict[str, float] = {}
         self._latest_at: dict[str, float] = {}
         self._trimmed_at = 0.0
+        self._more_to_trim = False
         self._trimmed_processes_at = time.monotonic()
         self._clock = SteadyClock()
         self._dropped = 0
@@ -150,7 +152,8 @@ class StoreWriter:
     async def _tidy(self) -> None:
         """Let one step's worth of old samples go."""
         now = time.time()
-        if abs(now - self._trimmed_at) >= _TRIM_EVERY_S and self._clock.is_steady(now):
+        due = self._more_to_trim or abs(now - self._trimmed_at) >= _TRIM_EVERY_S
+        if due and self._clock.is_steady(now):
             await self._in_thread(self._trim, now)
             self._trimmed_at = now
 
@@ -201,9 +204,10 @@ class StoreWriter:
         self._follow_file()
         hourly = time.monotonic() - self._trimmed_processes_at >= _TRIM_PROCESSES_EVERY_S
         with self._transaction() as connection:
-            trim(connection, self._retention, now)
+            more = trim(connection, self._retention, now)
             if hourly:
                 trim_processes(connection, self._retention, now)
+        self._more_to_trim = more
         if hourly:
             self._dimensions.forget()
             self._trimmed_processes_at = time.monotonic()
@@ -227,11 +231,15 @@ class StoreWriter:
         So a damaged database that is moved aside is followed by a new one by itself.
         """
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(self._file, self._path.stat()):
+            if self._file and os.path.samestat(self._file, self._path.stat()):
                 return
-        # Closed first: it writes its log into the old file, wherever that is by now.
+        # What the log holds goes into the old file, wherever that is: closing alone would not
+        # do it for a file that has moved.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
+        self._file = None
         make_folder(self._path)
         if not self._lock.is_in_place():
             lock = WriterLock(self._path)

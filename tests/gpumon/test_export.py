@@ -107,6 +107,7 @@ def test_progress_reaches_all_rows(reader: StoreReader) -> None:
         ("2027-01-15T08:00:00Z", T),
         ("2027-01-15T09:00+01:00", T),
         ("99999w", 0),
+        ("9" * 400 + "w", 0),
     ],
 )
 def test_moments(text: str, second: int) -> None:

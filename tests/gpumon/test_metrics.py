@@ -52,6 +52,12 @@ def test_a_value_keeps_its_decimals() -> None:
     assert [one.decode(one.encode(gpu)) for one in read.values()] == [12.3, 70.125, 2**40 + 1]
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 2**63, 1e300])
+def test_what_no_column_can_hold_is_unknown(value: float) -> None:
+    assert metric("gpu", "power_w").encode(Gpu("u", power_w=value)) is None
+    assert metric("gpu", "xid").encode(Gpu("u", xid=value)) is None  # type: ignore[arg-type]
+
+
 def test_0_is_not_unknown() -> None:
     one = metric("gpu", "util_percent")
     assert one.decode(one.encode(Gpu("u", util_percent=0.0))) == 0.0

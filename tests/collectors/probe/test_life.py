@@ -60,7 +60,7 @@ def test_the_second_sample_comes_early() -> None:
     with RunningProbe(interval_s=30.0) as probe:
         probe.hello()
         first, second = probe.record(), probe.record(timeout_s=10.0)
-    assert 0.4 < second["mono"] - first["mono"] < 5.0
+    assert 0.2 < second["mono"] - first["mono"] < 5.0
     assert second["system"]["cpu_percent"] is not None
 
 
