@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 _VIEWER_EVERY_S = 1.0
 #: A database that could not be opened is tried again this often.
 _REOPEN_EVERY_S = 10.0
+#: What is read meanwhile waits to be written, this much at the most.
+_MOST_EARLY_VIEWS = 10_000
 #: Between the first question for views and the screen that shows them.
 _PAINT_S = 0.08
 #: Collecting begins after this at the latest.
@@ -62,6 +65,8 @@ class LiveFeed:
         self._asked = asyncio.Event()
         self._fleet: Fleet | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        #: read before there was a writer
+        self._early: deque[HostView] = deque(maxlen=_MOST_EARLY_VIEWS)
 
     def start(self) -> None:
         """Begin to collect and to write, in the background."""
@@ -91,21 +96,38 @@ class LiveFeed:
             if self._reopen is None:
                 return
             try:
-                self._writer = await asyncio.to_thread(self._reopen)
+                await self._open_writer(self._reopen)
             except StoreError as error:
                 self._trouble = _explain(error)
                 await asyncio.sleep(_REOPEN_EVERY_S)
-            else:
-                self._trouble = None
         try:
             await self._writer.run()
         except Exception as error:
             _log.exception("recording ended")
             self._trouble = f"recording ended by a mistake in gpumon: {error!r}; start it again"
 
+    async def _open_writer(self, reopen: Callable[[], StoreWriter]) -> None:
+        opening = asyncio.ensure_future(asyncio.to_thread(reopen))
+        try:
+            writer = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it opens must be closed.
+            with contextlib.suppress(StoreError):
+                self._begin_recording(await opening)
+            raise
+        self._begin_recording(writer)
+
+    def _begin_recording(self, writer: StoreWriter) -> None:
+        self._trouble = None
+        self._writer = writer
+        while self._early:
+            writer.offer(self._early.popleft())
+
     def _take(self, view: HostView) -> None:
         if self._writer is not None:
             self._writer.offer(view)
+        elif self._reopen is not None:
+            self._early.append(view)
 
     def views(self) -> Sequence[HostView]:
         """Live views, and in their place stored ones until a host has spoken."""
