@@ -198,8 +198,8 @@ async def _generate(database: Path, hours: float) -> tuple[int, float]:
 
 
 def _read(database: Path, end: int) -> dict[str, float]:
-    def best_of(work: Any, times: int) -> float:
-        """Median in ms."""
+    def median_ms(work: Any, times: int) -> float:
+        """Of so many runs."""
         taken = []
         for _ in range(times):
             began = time.perf_counter()
@@ -218,8 +218,8 @@ def _read(database: Path, end: int) -> dict[str, float]:
 
     found = {
         "opened_ms": opened_ms,
-        "now_ms": best_of(reader.latest_views, 20),
-        "hour_ms": best_of(last_hour, 20),
+        "now_ms": median_ms(reader.latest_views, 20),
+        "hour_ms": median_ms(last_hour, 20),
     }
     with tempfile.TemporaryFile("w", newline="") as file:
         began = time.perf_counter()

@@ -64,8 +64,9 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def _encode_record(record: Any, sparse: bool) -> dict[str, Any]:
+    kind: Any = type(record)
     found = {}
-    for name, _, default in _fields(type(record)):
+    for name, _, default in _fields(kind):
         value = getattr(record, name)
         if sparse and (value is default or (value == default and type(value) is type(default))):
             continue

@@ -35,7 +35,7 @@ _SLICE_VIEWS = 500
 _PROCESSES_EVERY_S = 10.0
 _LATEST_EVERY_S = 10.0
 #: Often would write the same pages again and again; what is much goes a step a second.
-_TRIM_EVERY_S = 60.0
+_TRIM_EVERY_S = 600.0
 _TRIM_PROCESSES_EVERY_S = 3600.0
 #: What SQLite or Python says of a value that no column takes: the view's fault, not the disk's.
 _BAD_VIEW = (sqlite3.IntegrityError, ArithmeticError, ValueError, TypeError)

@@ -74,6 +74,25 @@ async def test_a_view_that_no_table_takes_is_left_out_alone(database: Path) -> N
     reader.close()
 
 
+async def test_no_tick_is_half_there(database: Path) -> None:
+    store = open_writer(database, retention=KEEP)
+    connection = store._connection
+    connection.execute(
+        "CREATE TRIGGER fail BEFORE INSERT ON latest BEGIN SELECT RAISE(FAIL, 'no'); END"
+    )
+    store.offer(make_view(T))
+    await store.flush()
+    for table in ("host", "host_sample", "gpu_sample", "model_sample", "process_sample"):
+        assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+    connection.execute("DROP TRIGGER fail")
+    store.offer(make_view(T + 1))
+    await store.close()
+    reader = open_reader(database)
+    assert seconds_of(reader) == [T + 1]
+    assert len(seconds_of(reader, "process")) == 1
+    reader.close()
+
+
 async def test_flushes_at_once_write_each_view_once(database: Path) -> None:
     store = open_writer(database, retention=KEEP)
     for step in range(50):

@@ -187,6 +187,19 @@ async def test_a_full_disk_stops_nothing_and_loses_nothing_written(tiny_disk: Pa
     reader.close()
 
 
+async def test_a_read_only_disk_is_told_and_can_be_read(tiny_disk: Path) -> None:
+    database = tiny_disk / "gpumon.db"
+    await fill(database, 3)
+    subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
+    with pytest.raises(Unwritable, match="Read-only file system"):
+        open_writer(database, retention=KEEP)
+    reader = open_reader(database)
+    assert reader.count_rows("host", T, T + 10) == 3
+    assert reader.lock_owner() is None
+    reader.touch_viewer_mark()
+    reader.close()
+
+
 WRITE_FOR_EVER = """
 import asyncio, sys
 from pathlib import Path
