@@ -36,4 +36,6 @@ def explain_answer(answer: Answer) -> tuple[EngineState, str]:
         return EngineState.CONFUSED, f"HTTP {answer.status}: not the API that was expected"
     start = (answer.body or "").lstrip()[:1]
     kind = "HTML" if start == "<" else "no whole JSON"
+    if answer.document is not None:
+        kind = "other JSON"
     return EngineState.CONFUSED, f"HTTP 200, but {kind}: not the API that was expected"

@@ -132,12 +132,10 @@ def _serves(runner: Runner, model: Model, blobs: Mapping[ModelKey, str]) -> bool
     path = runner.model_path
     if path is None:
         return False
-    # An MLX runner is given the model's name.
-    return (
-        path == model.name
-        or f"{path}:latest" == model.name
-        or (file_name(path) == (blobs.get(key_of(model)) or None))
-    )
+    if model.name in (path, f"{path}:latest"):
+        return True  # an MLX runner is given the model's name
+    blob = blobs.get(key_of(model))
+    return bool(blob) and file_name(path) == blob
 
 
 def _may_fit(model: Model, runner: Runner) -> bool:

@@ -28,6 +28,7 @@ from gpumon.collectors.engines.model_join import (
 from gpumon.collectors.engines.ollama_models import (
     installed_names,
     keep_show,
+    keep_start,
     keep_tags,
     listed_keys,
     loaded_models,
@@ -59,7 +60,7 @@ _LISTED_WITHIN_S = 6.0
 _SLOTS_EVERY_S = 2.0
 _RARELY_S = 300.0
 _SHOW_EVERY_S = 3600.0
-_SHOW_AGAIN_S = 60.0
+_AGAIN_S = 30.0
 #: ``/api/ps`` waits up to 5 s for VRAM to be given back, plus 1 s for an MLX model.
 _PS_TIMEOUT_S = 8.0
 #: Silent for longer than this, "busy" is no longer believed.
@@ -81,7 +82,11 @@ class Ollama:
     """Reads Ollama servers."""
 
     kind = "ollama"
-    watch = (r"^ollama$", r"\bollama(\.exe)? (serve|start|runner)\b", r"^llama-server$")
+    watch = (
+        r"^ollama(_llama_server)?$",
+        r"\bollama(\.exe)? (serve|start|runner)\b",
+        r"^llama-server$",
+    )
     env_names = (r"OLLAMA_[A-Z_]+", r"CUDA_VISIBLE_DEVICES", r"ROCR_VISIBLE_DEVICES")
 
     def find(
@@ -118,28 +123,15 @@ class Ollama:
                 timeout_s=_PS_TIMEOUT_S,
             )
         ]
-        once_good = Request(
-            "",
-            0,
-            "",
-            every_s=_RARELY_S,
-            cap_bytes=_LONG_CAP_BYTES,
-            gate=f"{site.key} ps",
-            on_change=False,
-        )
         # A server that was started anew may be another version.
         life = _life_of(site, processes)
-        asked.append(_ask(site, f"version {life}", "/api/version", once_good))
-        asked.append(_ask(site, f"tags {life}", "/api/tags", once_good))
+        asked.append(_ask_once(site, answers, f"version {life}", "/api/version", _RARELY_S))
+        asked.append(_ask_once(site, answers, f"tags {life}", "/api/tags", _RARELY_S))
         for name, digest in listed_keys(ps)[:_MOST_SHOWN]:
-            if len(name) > _LONGEST_SHOWN_NAME:
-                continue
-            what = f"show {name} {digest}"
-            said = answers.get(f"{site.key} {what}")
-            pace = _SHOW_EVERY_S if said is None or said.status == 200 else _SHOW_AGAIN_S
-            body = json.dumps({"model": name})
-            post = replace(once_good, method="POST", body=body, every_s=pace)
-            asked.append(_ask(site, what, "/api/show", post))
+            if len(name) <= _LONGEST_SHOWN_NAME:
+                what, body = f"show {name} {digest}", json.dumps({"model": name})
+                show = _ask_once(site, answers, what, "/api/show", _SHOW_EVERY_S)
+                asked.append(replace(show, method="POST", body=body))
         for process in runners:
             port = read_model_process(process).port
             if port is not None and has_slots(process):
@@ -159,7 +151,9 @@ class Ollama:
         """Lists as names, a model's description as the name of its file."""
         if what.startswith("tags "):
             return keep_tags(answer)
-        return keep_show(answer) if what.startswith("show ") else answer
+        if what.startswith("show "):
+            return keep_show(answer)
+        return keep_start(answer) if answer.document is None else answer
 
     def is_lasting(self, what: str) -> bool:
         """What a digest holds: it names a model that is loaded again while it still loads."""
@@ -247,15 +241,30 @@ def _slots_name(process: WatchedProcess) -> str:
     return f"slots {process.pid}.{process.start_ticks}"
 
 
-def _ask(site: Site, what: str, path: str, pattern: Request | None = None) -> Request:
+def _ask(site: Site, what: str, path: str) -> Request:
     """A request to the server itself."""
-    return replace(
-        pattern or Request("", 0, ""),
-        id=f"{site.key} {what}",
-        port=site.port,
-        path=f"{site.prefix}{path}",
+    return Request(
+        f"{site.key} {what}",
+        site.port,
+        f"{site.prefix}{path}",
         host=site.host,
         bearer=site.bearer,
+    )
+
+
+def _ask_once(site: Site, answers: Answers, what: str, path: str, every_s: float) -> Request:
+    """What hardly changes: asked at once and then seldom.
+
+    After a bad answer it is asked again when the server gives good ones.
+    """
+    said = answers.get(f"{site.key} {what}")
+    is_bad = said is not None and said.status != 200
+    return replace(
+        _ask(site, what, path),
+        every_s=_AGAIN_S if is_bad else every_s,
+        gate=f"{site.key} ps" if is_bad else None,
+        cap_bytes=_LONG_CAP_BYTES,
+        on_change=False,
     )
 
 
@@ -358,8 +367,8 @@ def _blobs(site: Site, answers: Answers, listed: Sequence[Model]) -> dict[ModelK
     found: dict[ModelKey, str] = {}
     for name, answer in answers.items():
         if name.startswith(start):
-            model, _, digest = name[len(start) :].rpartition(" ")
-            found[(model, None if digest == "None" else digest)] = shown_blob(answer)
+            shown, _, digest = name[len(start) :].rpartition(" ")
+            found[(shown, None if digest == "None" else digest)] = shown_blob(answer)
     names = [model.name for model in listed]
     if len(set(names)) < len(names):
         for model in listed:
@@ -383,7 +392,7 @@ def _read_failure(
             state, detail = EngineState.DOWN, f"no answer for {silent_s:.0f} s"
     elif state is EngineState.DOWN and site.pid is not None:
         detail = (
-            f"{detail} {site.host}:{site.port}, though its process {site.pid} runs; "
+            f"{site.host}:{site.port}: {detail}, though its process {site.pid} runs; "
             "name its url in the config if it listens elsewhere"
         )
     elif state is EngineState.LOADING:

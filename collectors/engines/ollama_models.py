@@ -19,6 +19,7 @@ from gpumon.snapshot import Model
 __all__ = [
     "installed_names",
     "keep_show",
+    "keep_start",
     "keep_tags",
     "listed_keys",
     "loaded_models",
@@ -31,6 +32,7 @@ __all__ = [
 _MOST_MODELS = 256
 _MOST_INSTALLED = 4096
 _NAME_CHARACTERS = 1024
+_START_CHARACTERS = 256
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _FROM = re.compile(r"^FROM\s+(\S.*)$", re.MULTILINE)
 #: the same within a JSON text that was cut off before its end
@@ -62,7 +64,9 @@ def _whole(value: object) -> int | None:
 
 
 def _rows(document: Any, most: int) -> list[dict[str, Any]] | None:
-    rows = document.get("models") if isinstance(document, dict) else None
+    rows = document.get("models", ()) if isinstance(document, dict) else ()
+    if rows is None:
+        return []  # Go's way to write an empty list
     if not isinstance(rows, list):
         return None
     return [row for row in rows[:most] if isinstance(row, dict) and _text(row.get("name"))]
@@ -128,11 +132,16 @@ def version_of(answer: Answer | None) -> str | None:
     return _text(document.get("version")) if isinstance(document, dict) else None
 
 
+def keep_start(answer: Answer) -> Answer:
+    """An answer that could not be read, as far as it tells what it is."""
+    return replace(answer, body=answer.body[:_START_CHARACTERS]) if answer.body else answer
+
+
 def keep_tags(answer: Answer) -> Answer:
     """``/api/tags`` as names only."""
     rows = _rows(json_of(answer), _MOST_INSTALLED)
     if rows is None:
-        return answer
+        return keep_start(answer)
     names = [_text(row["name"]) for row in rows]
     remote = [_text(r["name"]) for r in rows if r.get("remote_host") or r.get("remote_model")]
     return replace(answer, body=json.dumps({"installed": names, "remote": remote}))
@@ -168,7 +177,7 @@ def keep_show(answer: Answer) -> Answer:
         match = _FROM.search(modelfile) if isinstance(modelfile, str) else None
         path = match[1] if match else None
     if path is None:
-        return answer
+        return keep_start(answer)
     blob = file_name(path.strip().strip('"'))
     return replace(answer, body=json.dumps({"blob": blob}), truncated=False, error=None)
 

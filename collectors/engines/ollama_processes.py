@@ -1,8 +1,8 @@
 """The processes of Ollama: which is a server, which serves a model, what their argv says.
 
-0.30 and later start a ``llama-server`` for every GGUF model; up to 0.24 and for MLX models
-the child is ``ollama runner`` (``llm/llama_server.go``, ``x/mlxrunner/client.go``,
-``llm/server.go`` of 0.24).
+0.30 and later start a ``llama-server`` for every GGUF model (``llm/llama_server.go``); up to
+0.24 and for MLX models the child is ``ollama runner`` (``llm/server.go`` of 0.24,
+``x/mlxrunner/client.go``), in the first years ``ollama_llama_server``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _program(process: WatchedProcess) -> str:
 
 def is_server(process: WatchedProcess) -> bool:
     """True for ``ollama serve`` and its other name, ``ollama start``."""
-    words = process.cmd[1:3]
-    return _program(process) in ("ollama", "ollama.exe") and ("serve" in words or "start" in words)
+    word = next((word for word in process.cmd[1:] if not word.startswith("-")), None)
+    return _program(process) in ("ollama", "ollama.exe") and word in ("serve", "start")
 
 
 def server_address(process: WatchedProcess) -> tuple[str, int]:
@@ -89,7 +89,7 @@ def runners_of(pid: int | None, processes: Sequence[WatchedProcess]) -> list[Wat
 
 def _serves_model(process: WatchedProcess) -> bool:
     name = _program(process)
-    if name == "llama-server":
+    if name in ("llama-server", "ollama_llama_server"):
         return "--model" in process.cmd
     return name == "ollama" and "runner" in process.cmd[1:2]
 
