@@ -24,6 +24,13 @@ MIB = 2**20
         (200, 101, "50%/50% CPU/GPU"),
         (200, 99, "51%/49% CPU/GPU"),
         (200, 197, "2%/98% CPU/GPU"),
+        (2000, 1011, "49%/51% CPU/GPU"),
+        (2000, 1010, "50%/50% CPU/GPU"),
+        (2**53, 2**53 - 1, "0%/100% CPU/GPU"),
+        (2**53, 1, "100%/0% CPU/GPU"),
+        # 49.5 and 48.5 percent on the CPU: halves go up, not to the even neighbour
+        (1000, 505, "50%/50% CPU/GPU"),
+        (1000, 515, "49%/51% CPU/GPU"),
         (1_678_935_210, 913_687_182, "46%/54% CPU/GPU"),
     ],
 )
@@ -75,14 +82,25 @@ H, D = 3600.0, 86400.0
         (1.5 * H, "2 hours from now"),
         (2.5 * H, "3 hours from now"),
         (47.4 * H, "47 hours from now"),
+        (47.5 * H - 1.0, "47 hours from now"),
         (47.5 * H, "2 days from now"),
+        (71.5 * H - 1.0, "2 days from now"),
+        (71.5 * H, "3 days from now"),
         (335.4 * H, "13 days from now"),
         (335.5 * H, "2 weeks from now"),
+        (21 * D - 1801.0, "2 weeks from now"),
+        (21 * D - 1800.0, "3 weeks from now"),
         (59 * D, "8 weeks from now"),
         (60 * D, "2 months from now"),
         (729 * D, "24 months from now"),
+        # 730 days are two years; the last half hour before is what Ollama 0.33 really says
+        (730 * D - 1801.0, "24 months from now"),
+        (730 * D - 1800.0, "1 years from now"),
         (730 * D, "2 years from now"),
+        (3 * 365 * D - 1.0, "2 years from now"),
         (20.9 * 365 * D, "20 years from now"),
+        (21 * 365 * D - 3600.0, "20 years from now"),
+        (21 * 365 * D - 1.0, "20 years from now"),
         (21 * 365 * D, "Forever"),
         (292 * 365 * D, "Forever"),
     ],
@@ -130,6 +148,55 @@ def test_a_claim_of_vram_that_no_card_shows_is_a_silent_fallback() -> None:
     placed = place(MODEL, (gpu("a", 0, used=3 * MIB),), ())
     assert placed.driver_bytes == {}
     assert placed.silent_fallback
+
+
+def test_a_process_on_two_slices_of_a_card() -> None:
+    card = Gpu("a", index=0, mig_mode=True, memory_used_bytes=8000 * MIB)
+    slices = [Gpu(f"a-{n}", index=0, parent_uuid="a", mig_profile="1g.10gb") for n in (1, 2)]
+    processes = (
+        GpuProcess(7, "a-1", start_ticks=70, memory_bytes=3000 * MIB),
+        GpuProcess(7, "a-2", start_ticks=70, memory_bytes=1900 * MIB),
+    )
+    placed = place(MODEL, (card, *slices), processes)
+    assert placed.driver_bytes == {"a-1": 3000 * MIB, "a-2": 1900 * MIB}
+    assert placed.difference_bytes == -100 * MIB
+
+
+def test_several_runners_on_one_card_are_told_apart() -> None:
+    other = Model("n", size_bytes=9 * MIB, vram_bytes=9 * MIB, runner=Runner(pid=8, start_ticks=80))
+    processes = tuple(
+        GpuProcess(pid, "a", start_ticks=pid * 10, memory_bytes=pid * MIB) for pid in (7, 8, 9)
+    )
+    assert place(MODEL, (gpu("a", 0),), processes).driver_bytes == {"a": 7 * MIB}
+    assert place(other, (gpu("a", 0),), processes).driver_bytes == {"a": 8 * MIB}
+
+
+def test_one_card_of_two_that_the_driver_hides_makes_the_sum_unknown() -> None:
+    processes = (
+        GpuProcess(7, "a", start_ticks=70, memory_bytes=3000 * MIB),
+        GpuProcess(7, "b", start_ticks=70, unknown={"memory_bytes": "no-permission"}),
+    )
+    placed = place(MODEL, (gpu("a", 0), gpu("b", 1)), processes)
+    assert (placed.driver_bytes, placed.unmeasured) == ({"a": 3000 * MIB}, ("b",))
+    assert placed.driver_total_bytes is None
+    assert placed.gpu_indexes == (0, 1)
+
+
+def test_pids_of_another_namespace_prove_nothing() -> None:
+    strange = GpuProcess(7, "a", memory_bytes=9 * MIB, unknown={"start_ticks": "not-visible"})
+    for processes in ((strange,), (strange, GpuProcess(8, "a", start_ticks=80, memory_bytes=1))):
+        placed = place(MODEL, (gpu("a", 0),), processes)
+        assert (placed.driver_bytes, placed.reason) == (None, "not-visible")
+        assert not placed.silent_fallback
+
+
+def test_a_claim_of_size_0_is_no_claim() -> None:
+    zero = Model("m", size_bytes=0, vram_bytes=0, runner=RUNNER)
+    placed = place(
+        zero, (gpu("a", 0),), (GpuProcess(7, "a", start_ticks=70, memory_bytes=5 * MIB),)
+    )
+    assert (placed.claimed_vram_bytes, placed.claimed_host_bytes) == (None, None)
+    assert (placed.driver_total_bytes, placed.difference_bytes) == (5 * MIB, None)
 
 
 def test_an_empty_list_beside_a_full_card_proves_nothing() -> None:
