@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gpumon.collectors.wire import WatchedProcess
 from gpumon.snapshot import Runner
 
-__all__ = ["read_flags", "read_runner"]
+__all__ = ["read_flags", "read_port", "read_runner"]
 
 _NAMES = {
     "-m": "model",
@@ -86,6 +86,11 @@ def _whole(text: str | None) -> int | None:
     except ValueError:
         return None
     return value if value is not None and abs(value) < 2**53 else None
+
+
+def read_port(process: WatchedProcess) -> int | None:
+    """The port a server's command line names."""
+    return _whole(_flags_of(process.cmd).get("port"))
 
 
 def read_runner(process: WatchedProcess) -> Runner:

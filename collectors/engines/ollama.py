@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from gpumon.collectors.engines.answers import explain_answer, json_of
 from gpumon.collectors.engines.contract import Answers, Site, configured_site
+from gpumon.collectors.engines.llama_argv import read_port
 from gpumon.collectors.engines.llama_slots import read_slots
 from gpumon.collectors.engines.model_join import (
     ModelKey,
@@ -117,10 +118,14 @@ class Ollama:
         runners = runners_of(site.pid, processes)
         ps = answers.get(f"{site.key} ps")
         asked = [
-            replace(
-                _ask(site, "ps", "/api/ps"),
+            Request(
+                f"{site.key} ps",
+                site.port,
+                f"{site.prefix}/api/ps",
+                host=site.host,
                 every_s=_ps_pace(site, ps, runners, answers),
                 timeout_s=_PS_TIMEOUT_S,
+                bearer=site.bearer,
             )
         ]
         # A server that was started anew may be another version.
@@ -130,10 +135,9 @@ class Ollama:
         for name, digest in listed_keys(ps)[:_MOST_SHOWN]:
             if len(name) <= _LONGEST_SHOWN_NAME:
                 what, body = f"show {name} {digest}", json.dumps({"model": name})
-                show = _ask_once(site, answers, what, "/api/show", _SHOW_EVERY_S)
-                asked.append(replace(show, method="POST", body=body))
+                asked.append(_ask_once(site, answers, what, "/api/show", _SHOW_EVERY_S, body=body))
         for process in runners:
-            port = read_model_process(process).port
+            port = read_port(process)
             if port is not None and has_slots(process):
                 asked.append(
                     Request(
@@ -241,29 +245,26 @@ def _slots_name(process: WatchedProcess) -> str:
     return f"slots {process.pid}.{process.start_ticks}"
 
 
-def _ask(site: Site, what: str, path: str) -> Request:
-    """A request to the server itself."""
-    return Request(
-        f"{site.key} {what}",
-        site.port,
-        f"{site.prefix}{path}",
-        host=site.host,
-        bearer=site.bearer,
-    )
-
-
-def _ask_once(site: Site, answers: Answers, what: str, path: str, every_s: float) -> Request:
+def _ask_once(
+    site: Site, answers: Answers, what: str, path: str, every_s: float, *, body: str | None = None
+) -> Request:
     """What hardly changes: asked at once and then seldom.
 
     After a bad answer it is asked again when the server gives good ones.
     """
     said = answers.get(f"{site.key} {what}")
     is_bad = said is not None and said.status != 200
-    return replace(
-        _ask(site, what, path),
+    return Request(
+        f"{site.key} {what}",
+        site.port,
+        f"{site.prefix}{path}",
+        host=site.host,
+        method="GET" if body is None else "POST",
+        body=body,
         every_s=_AGAIN_S if is_bad else every_s,
-        gate=f"{site.key} ps" if is_bad else None,
         cap_bytes=_LONG_CAP_BYTES,
+        gate=f"{site.key} ps" if is_bad else None,
+        bearer=site.bearer,
         on_change=False,
     )
 

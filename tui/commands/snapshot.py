@@ -74,6 +74,11 @@ def _is_whole(snapshot: HostSnapshot) -> bool:
         snapshot.seq >= 1
         and snapshot.nvml.state is not NvmlState.STARTING
         and all(engine.state is not EngineState.STARTING for engine in snapshot.engines)
+        and all(
+            model.unknown.get("runner") != "not-read"
+            for engine in snapshot.engines
+            for model in engine.models
+        )
     )
 
 
