@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from gpumon.errors import GpumonError
 from gpumon.metrics import metrics_of
 from gpumon.store.reader import SUBJECTS, Sample, StoreReader
+from gpumon.text import safe
 
 __all__ = ["ExportError", "columns_of", "export", "parse_moment"]
 
@@ -108,13 +109,17 @@ def _cells(sample: Sample) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """Empty = unknown. Text that a spreadsheet would run gets a quote in front."""
+    """Empty = unknown. Text that a spreadsheet would run gets a quote in front.
+
+    Control characters, which RFC 4180 has no place for and a terminal would obey, are escaped.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
         return "1" if value else "0"
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        text = safe(value)
+        return f"'{text}" if text.startswith(_FORMULA) else text
     return str(value)
 
 
@@ -129,5 +134,6 @@ def _write_jsonl(file: TextIO, table: str, chunks: _Chunks) -> Iterator[tuple[in
     for seen, samples in chunks:
         for sample in samples:
             row = dict(zip(names, (_iso(sample.at), *sample.subject, *sample.values), strict=True))
-            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+            # ASCII, so that no text of a host reaches a terminal as it is.
+            file.write(json.dumps(row, allow_nan=False) + "\n")
         yield len(samples), seen

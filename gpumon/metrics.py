@@ -204,6 +204,8 @@ _BY_TABLE: dict[str, tuple[Metric, ...]] = {
     table: tuple(one for one in METRICS if one.table == table) for table in TABLES
 }
 
+_BY_NAME: dict[tuple[str, str], Metric] = {(one.table, one.name): one for one in METRICS}
+
 
 def metrics_of(table: str) -> tuple[Metric, ...]:
     """The metrics of a table, in the order of its columns. Raises ``KeyError``."""
@@ -212,4 +214,4 @@ def metrics_of(table: str) -> tuple[Metric, ...]:
 
 def metric(table: str, name: str) -> Metric:
     """One metric. Raises ``KeyError``."""
-    return next(one for one in _BY_TABLE[table] if one.name == name)
+    return _BY_NAME[table, name]

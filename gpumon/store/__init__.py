@@ -1,11 +1,13 @@
 """The only code that opens SQLite."""
 
-from gpumon.store.errors import Corrupt, Full, Locked, StoreError, TooNew, Unwritable
+from gpumon.store.aside import set_aside
+from gpumon.store.errors import Corrupt, Foreign, Full, Locked, StoreError, TooNew, Unwritable
 from gpumon.store.reader import StoreReader, open_reader
 from gpumon.store.writer import StoreWriter, open_writer
 
 __all__ = [
     "Corrupt",
+    "Foreign",
     "Full",
     "Locked",
     "StoreError",
@@ -15,4 +17,5 @@ __all__ = [
     "Unwritable",
     "open_reader",
     "open_writer",
+    "set_aside",
 ]

@@ -5,6 +5,7 @@
     StoreError
     ├── Locked      another gpumon writes
     ├── Corrupt     the file is damaged, or no database
+    ├── Foreign     another program's database
     ├── TooNew      written by a newer gpumon
     ├── Full        no space left
     └── Unwritable  no permission, read-only, or no folder
@@ -12,12 +13,15 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
+import socket
 import sqlite3
 from pathlib import Path
 
 from gpumon.errors import GpumonError
 
-__all__ = ["Corrupt", "Full", "Locked", "StoreError", "TooNew", "Unwritable", "explain"]
+__all__ = ["Corrupt", "Foreign", "Full", "Locked", "StoreError", "TooNew", "Unwritable", "explain"]
 
 
 class StoreError(GpumonError):
@@ -29,8 +33,10 @@ class StoreError(GpumonError):
 class Locked(StoreError):
     """Another process holds the lock; ``pid`` is its number where it can be told."""
 
-    def __init__(self, path: Path, pid: int | None) -> None:
+    def __init__(self, path: Path, pid: int | None, machine: str | None = None) -> None:
         who = f"process {pid}" if pid else "another process"
+        if machine and machine != socket.gethostname():
+            who += f" on {machine}"
         super().__init__(
             f"{path}: {who} collects into it already",
             "gpumon shows what that one collects; or name another file with --db",
@@ -42,10 +48,22 @@ class Corrupt(StoreError):
     """The file is damaged; nothing in it was changed."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        aside = path.with_name(f"{path.name}.damaged")
+        # The log goes with its file: it holds the newest samples, which .recover reads too.
+        file, aside = shlex.quote(str(path)), shlex.quote(f"{path}.damaged")
         super().__init__(
             f"{path}: the database is damaged ({reason}); it was left as it is",
-            f"mv {path} {aside}  # a new one is made; try: sqlite3 {aside} .recover",
+            f"mv {file} {aside}; mv {file}-wal {aside}-wal"
+            f"  # a new one is made; try: sqlite3 {aside} .recover",
+        )
+
+
+class Foreign(StoreError):
+    """It holds something else's tables; it was left as it is."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: this is another program's database; it was left as it is",
+            "name another file with --db",
         )
 
 
@@ -88,6 +106,13 @@ def explain(path: Path, error: Exception) -> StoreError:
         return StoreError(f"{path}: locked by another program", "end the program that holds it")
     if primary == sqlite3.SQLITE_IOERR:
         return StoreError(f"{path}: the disk failed ({text})", "look at its errors: dmesg")
+    if primary == sqlite3.SQLITE_PROTOCOL:
+        return StoreError(
+            f"{path}: its file system can't lock files ({text})",
+            "name a file on a local disk: --db",
+        )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Full(path)
     if isinstance(error, OSError):
         return Unwritable(path, error.strerror or text)
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

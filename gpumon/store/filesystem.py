@@ -13,8 +13,8 @@ __all__ = ["is_networked", "kind_of"]
 
 _NETWORKED = frozenset(
     """
-    nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre gpfs beegfs glusterfs fuse.sshfs
-    fuse.glusterfs fuse.s3fs fuse.rclone fuse.juicefs ncpfs ocfs2 gfs2 orangefs
+    nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre gpfs beegfs glusterfs ncpfs ocfs2 gfs2
+    orangefs virtiofs vboxsf vmhgfs prl_fs drvfs
     """.split()
 )
 
@@ -44,4 +44,5 @@ def kind_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | No
 def is_networked(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """True where a write-ahead log must not be used."""
     kind = kind_of(path, mounts)
-    return kind in _NETWORKED
+    # What a FUSE program does with shared memory is its own affair. fuseblk is a local disk.
+    return kind is not None and (kind in _NETWORKED or kind.partition(".")[0] == "fuse")

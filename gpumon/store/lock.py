@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -33,16 +35,21 @@ class WriterLock:
             raise Unwritable(path, error.strerror or str(error)) from None
         if not self._take():
             os.close(self._descriptor)
-            raise Locked(database, _read_pid(path))
+            raise Locked(database, *_read_holder(path))
+        # The machine's name too: a home folder may be shared by many.
+        text = f"{os.getpid()}\n{socket.gethostname()}\n".encode()
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        os.pwrite(self._descriptor, text, 0)
 
     def _take(self) -> bool:
         """Try a few times: ``read_owner`` of another process holds it for microseconds."""
         for _ in range(_TRIES):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    os.close(self._descriptor)
+                    raise Unwritable(self._path, f"can't be locked: {error.strerror}") from None
                 time.sleep(_BETWEEN_TRIES_S)
             else:
                 return True
@@ -60,12 +67,13 @@ class WriterLock:
         os.close(self._descriptor)
 
 
-def _read_pid(path: Path) -> int | None:
+def _read_holder(path: Path) -> tuple[int | None, str | None]:
+    """Pid and machine of who holds it, None where that can't be told."""
     try:
-        text = path.read_text(encoding="ascii").strip()
+        pid, _, machine = path.read_text(encoding="ascii").strip().partition("\n")
     except (OSError, UnicodeDecodeError):
-        return None
-    return int(text) if text.isdigit() else None
+        return None, None
+    return (int(pid) if pid.isdigit() else None), machine or None
 
 
 def read_owner(database: Path) -> int | None:
@@ -81,7 +89,7 @@ def read_owner(database: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _read_pid(path) or 0
+        return _read_holder(path)[0] or 0
     else:
         return None
     finally:

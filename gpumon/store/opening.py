@@ -8,9 +8,9 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from gpumon.store.errors import Corrupt, StoreError, TooNew, Unwritable, explain
+from gpumon.store.errors import Corrupt, Foreign, StoreError, TooNew, Unwritable, explain
 from gpumon.store.filesystem import is_networked
-from gpumon.store.schema import VERSION, migrations, read_version
+from gpumon.store.schema import VERSION, extend_tables, is_ours, migrations, read_version
 
 __all__ = ["connect_reader", "connect_writer", "make_folder"]
 
@@ -20,9 +20,10 @@ _LOG_BYTES = 64 * 1024 * 1024
 #: since is then written once.
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 #: A commit writes whole pages, and most of its tables gain a row or two a second only: pages
-#: of 4096 bytes make 1.3 times as much. Smaller ones hold no row of means (see sqlite.org/
-#: fileformat2.html, 1.6: a cell of an index keeps an eighth to a quarter of a page).
-_PAGE_BYTES = 2048
+#: of 2048 bytes make 1.5 times as much, of 4096 twice. Smaller ones would not hold a row of
+#: means: what a table's leaf keeps of one is a page less 35 bytes (sqlite.org/fileformat2.html,
+#: 1.6).
+_PAGE_BYTES = 1024
 _BUSY_S = 2.0
 
 
@@ -72,17 +73,16 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, networked: bool) -> None:
     version = read_version(connection)
+    if not is_ours(connection):
+        raise Foreign(path)
     if version > VERSION:
         raise TooNew(path, version, VERSION)
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if version == 0 and tables:
-        raise Corrupt(path, "it holds another program's tables")
-    if not tables:
+    if not version:
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if networked:
-        # No shared memory there: a rollback journal, and this process alone.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        # No shared memory there: a rollback journal. It is locked for the moment of a commit
+        # only, so that viewers can read in between.
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         connection.execute("PRAGMA synchronous = FULL")
     else:
@@ -101,6 +101,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, networked: bool) -> 
         from sqlite_utils import Database
 
         migrations().apply(Database(connection))
+    extend_tables(connection)
 
 
 def _is_small(path: Path) -> bool:
@@ -125,6 +126,9 @@ def connect_reader(path: Path) -> sqlite3.Connection:
             raise explain(path, second) from None
     except (sqlite3.Error, OSError) as error:
         raise explain(path, error) from None
+    if not is_ours(connection):
+        connection.close()
+        raise Foreign(path)
     if version > VERSION:
         connection.close()
         raise TooNew(path, version, VERSION)

@@ -19,12 +19,20 @@ from gpumon.snapshot import HostView
 from gpumon.store.errors import explain
 from gpumon.store.lock import read_owner
 from gpumon.store.opening import connect_reader
-from gpumon.store.schema import SERIES_BITS, first_id, sample_columns, second_of
+from gpumon.store.schema import (
+    SERIES_BITS,
+    first_id,
+    missing_columns,
+    sample_columns,
+    second_of,
+)
 from gpumon.store.viewer_mark import touch_mark
 
 __all__ = ["Sample", "StoreReader", "open_reader"]
 
 _CHUNK_ROWS = 5000
+#: Up to so many series, reading every row of a time is quicker than a look-up for each second.
+_FEW_SERIES = 20
 #: columns that name a row's subject, by table
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "host": ("host", "address"),
@@ -64,6 +72,7 @@ class StoreReader:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
+        self._missing: dict[str, tuple[str, ...]] = {}
 
     def close(self) -> None:
         """Close the file."""
@@ -107,14 +116,50 @@ class StoreReader:
         Seconds without a row are left out: nothing is known of them.
         """
         one = metric(table, name)
-        if name not in sample_columns(table):
-            raise KeyError(name)
-        rows = self._all(
-            f"SELECT id, {name} FROM {table}_sample"  # noqa: S608
-            f" WHERE id >= ? AND id < ? AND id & {(1 << SERIES_BITS) - 1} = ? ORDER BY id",
-            (first_id(table, since), first_id(table, until), subject),
-        )
+        column = self._columns(table)[sample_columns(table).index(name)]
+        begin, end = first_id(table, since), first_id(table, until)
+        if table == "process" or self._count_subjects(table) <= _FEW_SERIES:
+            rows = self._all(
+                f"SELECT id, {column} FROM {table}_sample"  # noqa: S608
+                f" WHERE id >= ? AND id < ? AND {_link(table)} = ? ORDER BY id",
+                (begin, end, subject),
+            )
+        else:
+            rows = self._look_up_seconds(table, subject, column, begin, end)
         return [(second_of(table, key), one.decode(value)) for key, value in rows]
+
+    def _look_up_seconds(
+        self, table: str, subject: int, column: str, begin: int, end: int
+    ) -> list[tuple[Any, ...]]:
+        """A look-up for each second there is: costs the same however many series there are."""
+        ((first, last),) = self._all(
+            f"SELECT (SELECT min(id) FROM {table}_sample WHERE id >= ?),"  # noqa: S608
+            f" (SELECT max(id) FROM {table}_sample WHERE id < ?)",
+            (begin, end),
+        )
+        if first is None or last is None:
+            return []
+        step = 1 << SERIES_BITS
+        return self._all(
+            f"WITH RECURSIVE second(id) AS (VALUES (?) UNION ALL"  # noqa: S608
+            f" SELECT id + {step} FROM second WHERE id + {step} <= ?)"
+            f" SELECT s.id, {column} FROM second CROSS JOIN {table}_sample s ON s.id = second.id",
+            (first // step * step + subject, last // step * step + subject),
+        )
+
+    def _count_subjects(self, table: str) -> int:
+        return int(self._all(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
+
+    def _columns(self, table: str) -> tuple[str, ...]:
+        """The measures as SQL: NULL for one that this database is too old for."""
+        if table not in self._missing:
+            try:
+                self._missing[table] = missing_columns(self._connection, table)
+            except sqlite3.Error as error:
+                raise explain(self._path, error) from None
+        return tuple(
+            "NULL" if name in self._missing[table] else name for name in sample_columns(table)
+        )
 
     def subjects(self, table: str, hosts: Sequence[str] = ()) -> dict[int, tuple[Any, ...]]:
         """Number -> its columns (``SUBJECTS``), of a table's hosts, cards, ..."""
@@ -134,10 +179,9 @@ class StoreReader:
         """Samples in the order of time, in chunks: rows looked at so far, and a chunk's samples."""
         known = self.subjects(table, hosts)
         readers = metrics_of(table)
-        link = "process" if table == "process" else f"id & {(1 << SERIES_BITS) - 1}"
-        columns = ", ".join(sample_columns(table))
+        columns = ", ".join(self._columns(table))
         query = (
-            f"SELECT id, {link}, {columns} FROM {table}_sample"  # noqa: S608
+            f"SELECT id, {_link(table)}, {columns} FROM {table}_sample"  # noqa: S608
             f" WHERE id >= ? AND id < ? ORDER BY id LIMIT {_CHUNK_ROWS}"
         )
         key, end, seen = first_id(table, since), first_id(table, until), 0
@@ -159,3 +203,8 @@ class StoreReader:
                     if row[1] in known
                 ],
             )
+
+
+def _link(table: str) -> str:
+    """The number of a row's subject, as SQL."""
+    return "process" if table == "process" else f"id & {(1 << SERIES_BITS) - 1}"

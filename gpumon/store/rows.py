@@ -6,12 +6,12 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpumon.codec import encode_view
 from gpumon.metrics import metrics_of
-from gpumon.snapshot import Engine, Gpu, GpuProcess, HostView, Model
+from gpumon.snapshot import Engine, Gpu, GpuProcess, HostState, HostView, Model
 from gpumon.store.schema import MOST_SERIES, PROCESS_BITS, SERIES_BITS, sample_columns
 
 __all__ = ["Batch", "Dimensions", "insert_statement"]
@@ -54,13 +54,18 @@ class Dimensions:
         """Ask the database again: a transaction that made numbers was rolled back."""
         self._known.clear()
 
-    def add_view(self, view: HostView, batch: Batch, *, processes: bool, latest: bool) -> None:
-        """Add all rows of a view to a batch."""
-        at = view.snapshot.received_at if view.snapshot else view.status.since
-        second = int(at)
+    def add_view(self, view: HostView, batch: Batch, *, processes: bool) -> None:
+        """Add all rows of a view to a batch.
+
+        Of a host that is not up its state alone, at the second when that began: what it said
+        last is recorded already, and nothing is known of it since.
+        """
+        snapshot = view.snapshot if view.status.state is HostState.UP else None
+        second = int(snapshot.received_at if snapshot else view.status.since)
+        if snapshot is None and view.snapshot and int(view.snapshot.received_at) == second:
+            second += 1  # the sample of this very second stays
         host = self._host(view, second)
-        self._add(batch, "host", second, host, view)
-        snapshot = view.snapshot
+        self._add(batch, "host", second, host, replace(view, snapshot=snapshot))
         if snapshot is not None:
             for gpu in snapshot.gpus:
                 self._add(batch, "gpu", second, self._gpu(host, gpu, second), gpu)
@@ -70,10 +75,13 @@ class Dimensions:
                     self._add(batch, "model", second, number, model)
             for process in (snapshot.processes or ()) if processes else ():
                 self._add_process(batch, second, self._process(host, process, second), process)
-        if latest:
-            document = encode_view(view, sparse=True)
-            text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-            batch.latest.append((host, at, zlib.compress(text.encode(), 1)))
+
+    def add_latest(self, view: HostView, batch: Batch) -> None:
+        """Add a view as a whole, which takes the place of the one before."""
+        at = view.snapshot.received_at if view.snapshot else view.status.since
+        document = encode_view(view, sparse=True)
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+        batch.latest.append((self._host(view, int(at)), at, zlib.compress(text.encode(), 1)))
 
     def _add(self, batch: Batch, table: str, second: int, number: int, record: object) -> None:
         if number >= MOST_SERIES:
@@ -154,8 +162,8 @@ class Dimensions:
         row = self._connection.execute(query, [values[name] for name in names]).fetchone()
         if row is None:
             marks = ", ".join("?" * len(values))
-            insert = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) RETURNING id"  # noqa: S608
-            row = self._connection.execute(insert, tuple(values.values())).fetchone()
+            insert = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"  # noqa: S608
+            row = (self._connection.execute(insert, tuple(values.values())).lastrowid,)
         self._known[(table, key)] = int(row[0])
         return int(row[0])
 

@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
 
 from gpumon.inventory import Retention
-from gpumon.snapshot import HostState, HostView
+from gpumon.snapshot import Cause, HostState, HostStatus, HostView
+from gpumon.store.aside import move_aside
 from gpumon.store.errors import StoreError, explain
 from gpumon.store.lock import WriterLock
 from gpumon.store.opening import connect_writer, make_folder
@@ -37,6 +39,10 @@ _LATEST_EVERY_S = 10.0
 #: Often would write the same pages again and again; what is much goes a step a second.
 _TRIM_EVERY_S = 600.0
 _TRIM_PROCESSES_EVERY_S = 3600.0
+#: A write that takes longer than this is told.
+_PATIENCE_S = 10.0
+#: A log that grew over what a checkpoint leaves of it: one that reads does not let go.
+_LARGE_LOG_BYTES = 64 * 1024 * 1024
 #: What SQLite or Python says of a value that no column takes: the view's fault, not the disk's.
 _BAD_VIEW = (sqlite3.IntegrityError, ArithmeticError, ValueError, TypeError)
 
@@ -71,14 +77,20 @@ class StoreWriter:
         self._dimensions = Dimensions(connection)
         self._waiting: deque[tuple[float, HostView]] = deque()
         self._flushing = asyncio.Lock()
-        self._seen: dict[str, tuple[float, HostState]] = {}
+        self._seen: dict[str, tuple[float, HostStatus]] = {}
         self._processes_at: dict[str, float] = {}
         self._latest_at: dict[str, float] = {}
+        self._newest: dict[str, HostView] = {}
+        #: hosts whose newest view is not in the table of the latest yet
+        self._unsaved: set[str] = set()
+        self._saved_states: dict[str, tuple[HostState, Cause]] = {}
         self._trimmed_at = 0.0
         self._more_to_trim = False
         self._trimmed_processes_at = time.monotonic()
         self._clock = SteadyClock()
         self._dropped = 0
+        self._log_bytes = 0
+        self._busy_since: float | None = None
         self._error: StoreError | None = None
         # sqlite3 calls block; one thread keeps them in order.
         self._thread = ThreadPoolExecutor(1, "store")
@@ -87,7 +99,16 @@ class StoreWriter:
     @property
     def trouble(self) -> str | None:
         """What keeps samples from being written, in one line; None while all is well."""
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > _PATIENCE_S:
+            silence_s = time.monotonic() - since
+            return f"not recording: {self._path}: the disk does not answer since {silence_s:.0f} s"
         if self._error is None:
+            if self._log_bytes > _LARGE_LOG_BYTES:
+                return (
+                    f"{self._path}-wal has grown to {self._log_bytes / 1e6:.0f} MB, for a program"
+                    f" reads the database and does not let go; next: fuser -v {self._path}"
+                )
             if refused := len(self._dimensions.refused):
                 return f"{self._path}: full of names; {refused} cards or models are not recorded"
             return None
@@ -103,12 +124,20 @@ class StoreWriter:
         if view.stored or view.simulated or self._closed:
             return
         at = view.snapshot.received_at if view.snapshot else view.status.since
-        mark = (at, view.status.state)
+        mark = (at, view.status)
         if self._seen.get(view.host) == mark or view.status.state is HostState.CONNECTING:
             return
         self._seen[view.host] = mark
-        self._waiting.append((time.monotonic(), view))
+        now = time.monotonic()
+        self._waiting.append((now, view))
+        # Also here, for a write may hang.
+        self._drop_older_than(now - _QUEUE_S)
         if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self._dropped += 1
+
+    def _drop_older_than(self, limit: float) -> None:
+        while self._waiting and self._waiting[0][0] < limit:
             self._waiting.popleft()
             self._dropped += 1
 
@@ -140,6 +169,8 @@ class StoreWriter:
                     self._waiting.extendleft(reversed(taken))
                     raise
             try:
+                if self._unsaved:
+                    await self._write_slice([])
                 await self._tidy()
             except (sqlite3.Error, OSError, StoreError) as error:
                 self._fail(error)
@@ -159,17 +190,18 @@ class StoreWriter:
 
     async def _in_thread(self, work: Callable[..., None], *given: object) -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.shield(loop.run_in_executor(self._thread, work, *given))
+        self._busy_since = time.monotonic()
+        try:
+            await asyncio.shield(loop.run_in_executor(self._thread, work, *given))
+        finally:
+            self._busy_since = None
 
     def _fail(self, error: Exception) -> None:
         found = explain(self._path, error)
         if self._error is None or str(self._error) != str(found):
             _log.warning("%s", found)
         self._error = found
-        limit = time.monotonic() - _QUEUE_S
-        while self._waiting and self._waiting[0][0] < limit:
-            self._waiting.popleft()
-            self._dropped += 1
+        self._drop_older_than(time.monotonic() - _QUEUE_S)
 
     def _recover(self) -> None:
         if self._error is not None:
@@ -180,24 +212,57 @@ class StoreWriter:
     def _write(self, views: list[HostView], now: float) -> None:
         """In the store's thread: one transaction, all of it or none."""
         self._follow_file()
-        viewed = is_viewed(self._path)
         batch = Batch()
         processes_at, latest_at = dict(self._processes_at), dict(self._latest_at)
         newest = {view.host: view for view in views}
+        unsaved = self._unsaved | newest.keys()
+        due = self._choose_due(self._newest | newest, unsaved, latest_at, now)
+        if not views and not due:
+            return
         with self._transaction() as connection:
             for view in views:
                 at = view.snapshot.received_at if view.snapshot else now
                 processes = _is_due(processes_at, view.host, at, _PROCESSES_EVERY_S)
-                last = newest[view.host] is view
-                latest = last and (viewed or _is_due(latest_at, view.host, now, _LATEST_EVERY_S))
-                self._dimensions.add_view(view, batch, processes=processes, latest=latest)
+                self._dimensions.add_view(view, batch, processes=processes)
+            for view in due:
+                self._add_latest(view, batch)
             for table, rows in batch.rows.items():
+                # In the order of keys: else pages are split in their middle and stay half empty.
+                rows.sort(key=itemgetter(0))
                 connection.executemany(insert_statement(table), rows)
             if batch.latest:
                 connection.executemany(
                     "INSERT OR REPLACE INTO latest (host, at, view) VALUES (?, ?, ?)", batch.latest
                 )
         self._processes_at, self._latest_at = processes_at, latest_at
+        self._newest |= newest
+        self._unsaved = unsaved - {view.host for view in due}
+        self._saved_states |= {view.host: _state_of(view) for view in due}
+        with contextlib.suppress(OSError):
+            self._log_bytes = self._path.with_name(f"{self._path.name}-wal").stat().st_size
+
+    def _add_latest(self, view: HostView, batch: Batch) -> None:
+        try:
+            self._dimensions.add_latest(view, batch)
+        except _BAD_VIEW as error:
+            _log.warning("the newest view of %s was left out: %s", view.host, error)
+
+    def _choose_due(
+        self, newest: dict[str, HostView], hosts: set[str], times: dict[str, float], now: float
+    ) -> list[HostView]:
+        """The views to be kept as the latest now: all while somebody looks, else now and then.
+
+        A change of state at once: of a host that went down nothing more may be heard.
+        """
+        viewed = is_viewed(self._path)
+        return [
+            newest[host]
+            for host in hosts
+            # In this order: the time is noted in any case.
+            if _is_due(times, host, now, _LATEST_EVERY_S)
+            or viewed
+            or self._saved_states.get(host) != _state_of(newest[host])
+        ]
 
     def _trim(self, now: float) -> None:
         """In the store's thread."""
@@ -249,8 +314,21 @@ class StoreWriter:
         self._dimensions = Dimensions(self._connection)
         self._processes_at.clear()
         self._latest_at.clear()
+        self._unsaved = set(self._newest)
         self._file = self._path.stat()
         _log.warning("%s: was moved or removed; a new one was made", self._path)
+
+    async def set_aside(self) -> Path | None:
+        """Move a damaged file away and record into a new one; the old one's new name.
+
+        Only when a person asks for it. None where there was nothing to move. Raises
+        ``StoreError``.
+        """
+        moved: list[Path | None] = []
+        async with self._flushing:
+            await self._in_thread(lambda: moved.append(move_aside(self._path)))
+        await self.flush()
+        return moved[0]
 
     async def close(self) -> None:
         """Write what waits, close the file, give the lock back."""
@@ -263,6 +341,10 @@ class StoreWriter:
         await self._in_thread(self._connection.close)
         self._thread.shutdown()
         self._lock.release()
+
+
+def _state_of(view: HostView) -> tuple[HostState, Cause]:
+    return view.status.state, view.status.cause
 
 
 def _is_due(times: dict[str, float], host: str, now: float, every_s: float) -> bool:

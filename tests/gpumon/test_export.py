@@ -68,6 +68,17 @@ def test_no_cell_begins_like_a_formula(reader: StoreReader) -> None:
     assert {row["host"] for row in rows} == {"'=berlin", "ams"}
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("table", ["gpu", "model"])
+def test_nothing_that_a_terminal_obeys_is_written(
+    reader: StoreReader, table: str, form: str
+) -> None:
+    text = write(reader, table, form=form)
+    assert "evil" in text
+    assert all(one.isprintable() or one in "\r\n" for one in text)
+    assert "\u202e" not in text
+
+
 def test_json_lines_keep_types_and_text(reader: StoreReader) -> None:
     rows = [json.loads(line) for line in write(reader, "gpu", form="jsonl").splitlines()]
     assert len(rows) == 18

@@ -16,6 +16,7 @@ import pytest
 from gpumon.inventory import Retention
 from gpumon.store import (
     Corrupt,
+    Foreign,
     Locked,
     StoreError,
     TooNew,
@@ -78,9 +79,12 @@ async def test_another_programs_database_is_left_alone(database: Path) -> None:
     database.parent.mkdir()
     with sqlite3.connect(database) as other:
         other.execute("CREATE TABLE precious (x)")
+        other.execute("PRAGMA user_version = 1")
     other.close()
-    with pytest.raises(Corrupt, match="another program's"):
-        open_writer(database, retention=KEEP)
+    for opening in (lambda: open_writer(database, retention=KEEP), lambda: open_reader(database)):
+        with pytest.raises(Foreign, match="another program's") as caught:
+            opening()
+        assert "mv " not in (caught.value.fix or "")
 
 
 async def test_a_newer_schema_is_left_alone(database: Path) -> None:
