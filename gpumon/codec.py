@@ -100,8 +100,8 @@ def _decoder(wanted: Any) -> _Decoder:
         return _union_decoder(parts)
     if origin is tuple:
         return _tuple_decoder(_decoder(parts[0]))
-    if origin is not None:  # Mapping[str, str]
-        return _decode_texts
+    if origin is not None:  # Mapping[str, str], Mapping[str, object]
+        return _decode_texts if parts[1] is str else _decode_values
     if dataclasses.is_dataclass(wanted):
         return _record_decoder(wanted)
     if issubclass(wanted, StrEnum):
@@ -165,6 +165,11 @@ def _decode_texts(value: object) -> Any:
     if not isinstance(value, dict):
         return _MISSING
     return {str(key): item for key, item in value.items() if isinstance(item, str)}
+
+
+def _decode_values(value: object) -> Any:
+    """Any JSON values: GGUF keys hold numbers, texts and lists of them."""
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else _MISSING
 
 
 def _decode_float(value: object) -> Any:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpumon.model_facts import ModelFacts
+
 __all__ = [
     "REASONS",
     "Cause",
@@ -404,6 +406,8 @@ class Model:
     runner: Runner | None = None
     #: prompts that the engine cut, since gpumon watches; None = can't be known
     cut_prompts: int | None = None
+    #: what its file says; None = not read (yet), ``unknown["facts"]`` says why
+    facts: ModelFacts | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
