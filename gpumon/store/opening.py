@@ -135,6 +135,12 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     if version == 0:
         connection.close()
         raise StoreError(f"{path}: nothing was recorded there yet", "run gpumon or gpumon collect")
+    if version < VERSION:
+        connection.close()
+        raise StoreError(
+            f"{path}: an older gpumon made it, in schema {version}",
+            "run gpumon or gpumon collect on it once, which brings it to this one's",
+        )
     return connection
 
 

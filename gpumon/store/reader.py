@@ -117,7 +117,7 @@ class StoreReader:
         """
         one = metric(table, name)
         column = self._columns(table)[sample_columns(table).index(name)]
-        begin, end = first_id(table, since), first_id(table, until)
+        begin, end = first_id(since), first_id(until)
         if table == "process" or self._count_subjects(table) <= _FEW_SERIES:
             rows = self._all(
                 f"SELECT id, {column} FROM {table}_sample"  # noqa: S608
@@ -126,7 +126,7 @@ class StoreReader:
             )
         else:
             rows = self._look_up_seconds(table, subject, column, begin, end)
-        return [(second_of(table, key), one.decode(value)) for key, value in rows]
+        return [(second_of(key), one.decode(value)) for key, value in rows]
 
     def _look_up_seconds(
         self, table: str, subject: int, column: str, begin: int, end: int
@@ -169,7 +169,7 @@ class StoreReader:
 
     def count_rows(self, table: str, since: int, until: int) -> int:
         """Rows of a table in a time, over all hosts; for progress only."""
-        bounds = (first_id(table, since), first_id(table, until))
+        bounds = (first_id(since), first_id(until))
         query = f"SELECT count(*) FROM {table}_sample WHERE id >= ? AND id < ?"  # noqa: S608
         return int(self._all(query, bounds)[0][0])
 
@@ -184,7 +184,7 @@ class StoreReader:
             f"SELECT id, {_link(table)}, {columns} FROM {table}_sample"  # noqa: S608
             f" WHERE id >= ? AND id < ? ORDER BY id LIMIT {_CHUNK_ROWS}"
         )
-        key, end, seen = first_id(table, since), first_id(table, until), 0
+        key, end, seen = first_id(since), first_id(until), 0
         while True:
             rows = self._all(query, (key, end))
             if not rows:
@@ -195,7 +195,7 @@ class StoreReader:
                 seen,
                 [
                     Sample(
-                        second_of(table, row[0]),
+                        second_of(row[0]),
                         known[row[1]],
                         tuple(one.decode(v) for one, v in zip(readers, row[2:], strict=True)),
                     )

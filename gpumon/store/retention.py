@@ -26,7 +26,7 @@ def trim(connection: sqlite3.Connection, retention: Retention, now: float) -> bo
     """Delete one step's worth of samples older than ``raw_h``; True where more is left."""
     more = False
     for table in TABLES:
-        limit = first_id(table, max(0, int(now - retention.raw_h * 3600)))
+        limit = first_id(max(0, int(now - retention.raw_h * 3600)))
         cursor = connection.execute(
             f"DELETE FROM {table}_sample WHERE id IN "  # noqa: S608
             f"(SELECT id FROM {table}_sample WHERE id < ? ORDER BY id LIMIT ?)",

@@ -12,11 +12,11 @@ from typing import Any
 from gpumon.codec import encode_view
 from gpumon.metrics import metrics_of
 from gpumon.snapshot import Engine, Gpu, GpuProcess, HostState, HostView, Model
-from gpumon.store.schema import MOST_SERIES, PROCESS_BITS, SERIES_BITS, sample_columns
+from gpumon.store.schema import MOST_SERIES, SERIES_BITS, sample_columns
 
 __all__ = ["Batch", "Dimensions", "insert_statement"]
 
-_LOW_BITS = (1 << PROCESS_BITS) - 1
+_LOW_BITS = MOST_SERIES - 1
 #: Text of a host in a dimension table; a longer one names nothing better.
 _LONGEST_TEXT = 1000
 _LARGEST = 2**63 - 1
@@ -92,7 +92,7 @@ class Dimensions:
 
     def _add_process(self, batch: Batch, second: int, number: int, process: GpuProcess) -> None:
         values = tuple(metric.encode(process) for metric in metrics_of("process"))
-        batch.add("process", (second << PROCESS_BITS | number & _LOW_BITS, number, *values))
+        batch.add("process", (second << SERIES_BITS | number & _LOW_BITS, number, *values))
 
     def _host(self, view: HostView, second: int) -> int:
         return self._number(

@@ -1,9 +1,9 @@
 """The tables, made from the metrics, and the steps that lead to them.
 
-Samples are keyed by time first: ``id = second << 12 | series``. Keyed by series first, each
+Samples are keyed by time first: ``id = second << 16 | series``. Keyed by series first, each
 commit would dirty one page per series and write thirty times as much. Measures are whole
 numbers (see ``Metric.scale``), NULL = unknown. Processes come and go without end, so their
-rows have ``id = second << 16 | number & 0xffff`` and name their process beside it.
+key has only the low bits of their number, and their rows name them beside it.
 
 Means are keyed ``series << 32 | first second``: they are read by series, and written rarely.
 Not WITHOUT ROWID, whose rows would not fit into the small pages (see ``opening._PAGE_BYTES``).
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_SERIES",
-    "PROCESS_BITS",
     "ROLLUPS",
     "ROLLUP_BITS",
     "SERIES_BITS",
@@ -43,15 +42,17 @@ __all__ = [
     "second_of",
 ]
 
-SERIES_BITS = 12
+#: a thousand hosts of eight cards, and as many again that came and went
+SERIES_BITS = 16
 MOST_SERIES = 1 << SERIES_BITS
-PROCESS_BITS = 16
 #: seconds go to the year 2106
 ROLLUP_BITS = 32
 #: seconds in a bucket of each table of means
 ROLLUPS = {"10s": 10, "1m": 60, "10m": 600}
 #: the newest schema this gpumon knows
-VERSION = 1
+VERSION = 2
+#: in the first schema; too few for a thousand hosts
+_FIRST_SERIES_BITS = 12
 
 _DIMENSIONS = """
 CREATE TABLE host (
@@ -89,14 +90,14 @@ def rollup_id(series: int, bucket: int) -> int:
     return series << ROLLUP_BITS | bucket
 
 
-def first_id(table: str, second: int) -> int:
+def first_id(second: int) -> int:
     """The smallest key of a second."""
-    return second << (PROCESS_BITS if table == "process" else SERIES_BITS)
+    return second << SERIES_BITS
 
 
-def second_of(table: str, key: int) -> int:
+def second_of(key: int) -> int:
     """The second of a key."""
-    return key >> (PROCESS_BITS if table == "process" else SERIES_BITS)
+    return key >> SERIES_BITS
 
 
 def _create_samples(table: str) -> str:
@@ -128,7 +129,19 @@ def _make_first_schema(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 1")
 
 
-_STEPS: tuple[tuple[str, Callable[[Database], None]], ...] = (("m001_first", _make_first_schema),)
+def _widen_keys(db: Database) -> None:
+    """Room for more series. Every new key is larger than every old one, so none collides."""
+    low = (1 << _FIRST_SERIES_BITS) - 1
+    for table in ("gpu", "host", "model"):
+        wider = f"(id >> {_FIRST_SERIES_BITS}) << {SERIES_BITS} | (id & {low})"
+        db.conn.execute(f"UPDATE {table}_sample SET id = {wider}")  # noqa: S608
+    db.conn.execute("PRAGMA user_version = 2")
+
+
+_STEPS: tuple[tuple[str, Callable[[Database], None]], ...] = (
+    ("m001_first", _make_first_schema),
+    ("m002_wider_keys", _widen_keys),
+)
 
 
 def migrations() -> Migrations:

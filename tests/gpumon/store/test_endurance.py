@@ -290,7 +290,7 @@ def test_a_machine_that_slept_still_has_a_steady_clock(monkeypatch: pytest.Monke
     assert clock.is_steady(wall)
 
 
-async def test_the_first_schema_stays_as_it_is(database: Path) -> None:
+async def test_the_columns_of_the_first_schema_stay(database: Path) -> None:
     """A new metric is a new column, which ``extend_tables`` adds; none may go or be renamed."""
     await open_writer(database, retention=KEEP).close()
     connection = sqlite3.connect(database)
@@ -300,7 +300,7 @@ async def test_the_first_schema_stays_as_it_is(database: Path) -> None:
     }
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.close()
-    assert version == 1
+    assert version == 2
     first = {
         "gpu": (
             "state util_percent memory_util_percent memory_used_bytes memory_total_bytes power_w"

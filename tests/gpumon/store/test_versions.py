@@ -12,7 +12,7 @@ from gpumon import metrics
 from gpumon.export import columns_of
 from gpumon.inventory import Retention
 from gpumon.metrics import METRICS, Metric, metrics_of
-from gpumon.store import open_reader, open_writer
+from gpumon.store import StoreError, open_reader, open_writer
 from gpumon.store.schema import migrations
 from tests.gpumon.store.conftest import make_view
 
@@ -62,6 +62,38 @@ def test_what_was_stored_keeps_its_states(key: tuple[str, str]) -> None:
     first = tuple(FIRST_STATES[key].split())
     states = metrics.metric(*key).states
     assert states[: len(first)] == first
+
+
+async def make_first_schema(database: Path) -> list[tuple[int, ...]]:
+    """A database as the first gpumon left it; its samples as (table, second, series)."""
+    await record(database, T)
+    with sqlite3.connect(database) as connection:
+        for table in ("gpu", "host", "model"):
+            connection.execute(f"UPDATE {table}_sample SET id = (id >> 16) << 12 | (id & 65535)")
+        connection.execute("DELETE FROM _sqlite_migrations WHERE name = 'm002_wider_keys'")
+        connection.execute("PRAGMA user_version = 1")
+        keys = connection.execute("SELECT id >> 12, id & 4095 FROM gpu_sample").fetchall()
+    connection.close()
+    return keys
+
+
+async def test_a_database_of_the_first_schema_is_taken_over_with_all_it_holds(
+    database: Path,
+) -> None:
+    before = await make_first_schema(database)
+    assert [second for second, _ in before] == [T] * 3
+    with pytest.raises(StoreError, match="older gpumon") as refused:
+        open_reader(database)
+    assert "gpumon collect" in str(refused.value.fix)
+    await record(database, T + 1)
+    reader = open_reader(database)
+    rows = [row for _, rows in reader.export_rows("gpu", T, T + 9) for row in rows]
+    assert [row.at for row in rows] == [T] * 3 + [T + 1] * 3
+    assert len({row.subject for row in rows}) == 3
+    assert [row.values for row in rows[:3]] == [row.values for row in rows[3:]]
+    card = next(iter(reader.subjects("gpu")))
+    assert [at for at, _ in reader.history("gpu", card, "util_percent", T, T + 9)] == [T, T + 1]
+    reader.close()
 
 
 def add_metric(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,4 +179,4 @@ async def test_two_that_make_it_at_once_make_it_once(database: Path) -> None:
     connection = sqlite3.connect(database)
     steps = connection.execute("SELECT name FROM _sqlite_migrations").fetchall()
     connection.close()
-    assert steps == [("m001_first",)]
+    assert steps == [("m001_first",), ("m002_wider_keys",)]
