@@ -48,6 +48,6 @@ class Feed(Protocol):
         """Start to collect here when the collector has died; False when it has not."""
         ...
 
-    async def retry(self, host: str) -> None:
-        """Try a blocked or waiting host again now."""
+    async def retry(self, host: str) -> bool:
+        """Try a blocked or waiting host again now; False where another gpumon collects."""
         ...

@@ -228,8 +228,17 @@ class GpumonApp(App[None]):
 
     async def retry(self, host: str) -> None:
         """Try a host again now."""
-        await self._feed.retry(host)
-        self.notify(f"trying {safe(host, 40)} again", timeout=3, markup=False)
+        if await self._feed.retry(host):
+            self.notify(f"trying {safe(host, 40)} again", timeout=3, markup=False)
+            return
+        pid = self._feed.status().collector_pid
+        who = "the gpumon that collects" + (f" (process {pid})" if pid else "")
+        self.notify(
+            f"{safe(host, 40)}: this gpumon only shows what is recorded;"
+            f" R works in {who}, which also tries by itself",
+            timeout=8,
+            markup=False,
+        )
 
     # --- actions -----------------------------------------------------------------
 

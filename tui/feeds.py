@@ -159,10 +159,11 @@ class LiveFeed:
         """It collects already."""
         return False
 
-    async def retry(self, host: str) -> None:
+    async def retry(self, host: str) -> bool:
         """Try a waiting or blocked host again now."""
         if self._fleet is not None:
             await self._fleet.retry(host)
+        return True
 
     async def close(self) -> None:
         """End every probe, then write what is still waiting."""
@@ -234,8 +235,9 @@ class ViewerFeed:
         """True where the collector has died and this gpumon may collect."""
         return not self._is_owned
 
-    async def retry(self, host: str) -> None:
+    async def retry(self, host: str) -> bool:
         """Only the gpumon that collects can."""
+        return False
 
     async def close(self) -> None:
         """Stop looking."""
@@ -313,9 +315,9 @@ class SwitchingFeed:
         _log.info("process %d collects now", os.getpid())
         return isinstance(feed, LiveFeed)
 
-    async def retry(self, host: str) -> None:
+    async def retry(self, host: str) -> bool:
         """Try a blocked or waiting host again now."""
-        await self._feed.retry(host)
+        return await self._feed.retry(host)
 
     async def close(self) -> None:
         """End what was started; nothing is left behind."""

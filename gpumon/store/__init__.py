@@ -1,6 +1,5 @@
 """The only code that opens SQLite."""
 
-from gpumon.store.aside import set_aside
 from gpumon.store.errors import Corrupt, Foreign, Full, Locked, StoreError, TooNew, Unwritable
 from gpumon.store.reader import StoreReader, open_reader
 from gpumon.store.writer import StoreWriter, open_writer
@@ -17,5 +16,4 @@ __all__ = [
     "Unwritable",
     "open_reader",
     "open_writer",
-    "set_aside",
 ]

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from gpumon.inventory import Retention
 from gpumon.snapshot import Cause, HostState, HostStatus, HostView
-from gpumon.store.aside import move_aside
 from gpumon.store.errors import StoreError, explain
 from gpumon.store.lock import WriterLock
 from gpumon.store.opening import connect_writer, make_folder
@@ -317,18 +316,6 @@ class StoreWriter:
         self._unsaved = set(self._newest)
         self._file = self._path.stat()
         _log.warning("%s: was moved or removed; a new one was made", self._path)
-
-    async def set_aside(self) -> Path | None:
-        """Move a damaged file away and record into a new one; the old one's new name.
-
-        Only when a person asks for it. None where there was nothing to move. Raises
-        ``StoreError``.
-        """
-        moved: list[Path | None] = []
-        async with self._flushing:
-            await self._in_thread(lambda: moved.append(move_aside(self._path)))
-        await self.flush()
-        return moved[0]
 
     async def close(self) -> None:
         """Write what waits, close the file, give the lock back."""

@@ -61,8 +61,9 @@ class ChangingFeed:
         """Nothing to take."""
         return False
 
-    async def retry(self, host: str) -> None:
+    async def retry(self, host: str) -> bool:
         """Nothing to retry."""
+        return True
 
 
 if __name__ == "__main__":

@@ -403,6 +403,7 @@ class FakeFeed:
             self.state = FeedStatus(FeedMode.LIVE)
         return self.may_take
 
-    async def retry(self, host: str) -> None:
-        """Remember who was retried."""
+    async def retry(self, host: str) -> bool:
+        """Remember who was retried, where this gpumon collects."""
         self.retried.append(host)
+        return self.state.mode is FeedMode.LIVE

@@ -201,6 +201,14 @@ async def test_fix_shows_the_exact_command_and_y_copies_it() -> None:
         assert feed.retried == ["home"]
 
 
+async def test_a_viewer_says_who_can_try_a_host_again() -> None:
+    feed = FakeFeed([made.key_changed()], FeedStatus(FeedMode.VIEWER, collector_pid=4711))
+    async with running(feed) as (app, pilot):
+        await pilot.press("R")
+        await pilot.pause()
+        assert "process 4711" in [note.message for note in app._notifications][-1]
+
+
 async def test_help_opens_and_closes_by_its_key() -> None:
     async with running(FakeFeed()) as (app, pilot):
         await pilot.press("?")
