@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -21,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run gpumon; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments or os.environ.get("GPUMON_DEBUG") == "1"
+    if not debug and not sys.warnoptions:
+        # What a library has to say to its callers is not for who reads a host's name.
+        warnings.simplefilter("ignore")
     try:
         with _ended_by_signals():
             try:

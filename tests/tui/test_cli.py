@@ -223,6 +223,7 @@ def test_snapshot_with_dead_hosts_is_valid_and_says_so(home: Home, tarpit: str) 
     assert (nowhere.status.cause, nowhere.snapshot) == (Cause.NAME_NOT_FOUND, None)
     assert nowhere.status.fix
     assert silent.snapshot is None
+    assert done.stderr == "", "nothing of a library's: cryptography warns who imports it"
     table = home.run("snapshot", "--table", NOWHERE)
     assert table.returncode == ExitCode.HOST_FAILED
     assert f"{NOWHERE}  down: " in table.stdout
