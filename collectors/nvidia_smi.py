@@ -130,7 +130,7 @@ class SmiReader:
         if name == "end":
             facts = dict(self._facts, t="hello", v=1)
             count = facts.get("cpu_count", "")
-            facts["cpu_count"] = int(count) if count.isdigit() and len(count) < 9 else None
+            facts["cpu_count"] = int(count) if count.isdecimal() and len(count) < 9 else None
             return facts
         if value and len(self._facts) < 32:
             self._facts[name] = value
@@ -146,7 +146,7 @@ class SmiReader:
 
     def _end_round(self, rest: str) -> dict[str, Any] | None:
         """The sample of a finished round; None where the host's clock is unknown."""
-        if self._uptime is None or not rest.isdigit() or len(rest) > 15:
+        if self._uptime is None or not rest.isdecimal() or len(rest) > 15:
             return None
         self._seq = int(rest)
         sample = {
@@ -259,7 +259,7 @@ class SmiReader:
 
     def _end_gpus(self, rest: str) -> None:
         self._began = None
-        status = int(rest) if rest.isdigit() and len(rest) < 4 else -1
+        status = int(rest) if rest.isdecimal() and len(rest) < 4 else -1
         gpus: list[dict[str, Any]] = []
         versions: list[str] = []
         words: list[str] = []
@@ -309,7 +309,7 @@ class SmiReader:
 def _disk(row: str) -> dict[str, Any] | None:
     """A ``Disk`` from a line of ``df -Pk`` (POSIX: blocks of 1024 bytes)."""
     cells = row.split(None, 5)
-    if len(cells) != 6 or not cells[1].isdigit() or not cells[3].isdigit():
+    if len(cells) != 6 or not cells[1].isdecimal() or not cells[3].isdecimal():
         return None
     return {
         "path": cells[5],

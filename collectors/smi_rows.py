@@ -220,7 +220,7 @@ def lost_gpu(text: str) -> tuple[str, str] | None:
 def process_row(text: str) -> dict[str, Any] | None:
     """The row of one line of gpu_uuid,pid,used_memory,process_name; None where it is none."""
     cells = [cell.strip() for cell in text.split(",", 3)]
-    if len(cells) != 4 or not cells[0].startswith(("GPU-", "MIG-")) or not cells[1].isdigit():
+    if len(cells) != 4 or not cells[0].startswith(("GPU-", "MIG-")) or not cells[1].isdecimal():
         return None
     row: dict[str, Any] = {"gpu_uuid": cells[0], "pid": int(cells[1]), "kind": "compute"}
     unknown = dict.fromkeys(
@@ -229,7 +229,7 @@ def process_row(text: str) -> dict[str, Any] | None:
         "fallback",
     )  # fmt: skip
     reason = token_reason(cells[2])
-    if reason is None and cells[2].isdigit():
+    if reason is None and cells[2].isdecimal():
         row["memory_bytes"] = int(cells[2]) * _MIB
     else:
         unknown["memory_bytes"] = reason or "nonsense"

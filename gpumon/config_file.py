@@ -77,7 +77,7 @@ def parse_config(text: str, path: str = "config.toml") -> Inventory:
 def _describe_syntax(error: tomllib.TOMLDecodeError, text: str, path: str) -> str:
     message, _, where = str(error).rstrip(")").partition(" (at ")
     line = where.removeprefix("line ").partition(",")[0]
-    if not line.isdigit():  # "at end of document"
+    if not line.isdecimal():  # "at end of document"
         line = str(text.count("\n") + 1)
     return f"{path}:{line}: this is no TOML: {message}"
 

@@ -73,7 +73,7 @@ def _read_holder(path: Path) -> tuple[int | None, str | None]:
         pid, _, machine = path.read_text(encoding="ascii").strip().partition("\n")
     except (OSError, UnicodeDecodeError):
         return None, None
-    return (int(pid) if pid.isdigit() else None), machine or None
+    return (int(pid) if pid.isdecimal() else None), machine or None
 
 
 def read_owner(database: Path) -> int | None:

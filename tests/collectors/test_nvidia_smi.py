@@ -420,6 +420,7 @@ RAW = st.binary(max_size=80) | st.tuples(TAGS, st.text(max_size=60)).map(
 @given(st.lists(RAW, max_size=40))
 @settings(max_examples=300, deadline=None)
 @example([b"~U INF"])
+@example(["~G ²".encode(), "~E ²".encode()])
 def test_fuzz_no_lines_raise_and_every_record_can_be_read(lines: list[bytes]) -> None:
     feed = Feed()
     for raw in [b"~R 0", b"~U 5.0 5", *lines, b"~E 1"]:
